@@ -1,0 +1,2 @@
+//! The binary `plimsoll`.
+fn main() {}

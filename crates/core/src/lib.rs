@@ -1,0 +1,16 @@
+//! What every part of Plimsoll speaks.
+//!
+//! Nothing here reads a clock, a random device, a socket or a file, and nothing here knows a policy. Policies
+//! depend on this crate alone; hosts (sentry, simulator, testbed) bring the time and the randomness.
+
+pub mod class;
+pub mod rng;
+pub mod slo;
+pub mod time;
+pub mod verdict;
+
+pub use class::{ClassId, MAX_CLASSES};
+pub use rng::Rng;
+pub use slo::{Percentile, Slo};
+pub use time::Nanos;
+pub use verdict::{Grant, Limit, Mechanism, Quantity, Refusal, Verdict};
