@@ -3,11 +3,16 @@
 //! Nothing here reads a clock, a random device, a socket or a file, and nothing here knows a policy. Policies
 //! depend on this crate alone; hosts (sentry, simulator, testbed) bring the time and the randomness.
 
+pub mod backlog;
 pub mod class;
+
+pub mod histogram;
 pub mod rng;
 pub mod slo;
+pub mod sync;
 pub mod time;
 pub mod verdict;
+pub mod window;
 
 pub use class::{ClassId, MAX_CLASSES};
 pub use rng::Rng;
