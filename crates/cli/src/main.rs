@@ -1,2 +1,24 @@
-//! The binary `plimsoll`.
-fn main() {}
+//! The binary `plimsoll`: one subcommand a role or tool, each defined in the crate that does the work.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The load line for services: keeps a system inside its objectives when more work arrives than it can do.
+#[derive(Parser)]
+#[command(name = "plimsoll", version, max_term_width = 110, subcommand_required = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Load(plimsoll_loadgen::cli::Args),
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Load(args) => plimsoll_loadgen::cli::run(args),
+    }
+}

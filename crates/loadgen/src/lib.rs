@@ -1,1 +1,3 @@
-//! loadgen
+//! Open-loop load with honest latencies.
+
+pub mod cli;
