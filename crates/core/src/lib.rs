@@ -5,6 +5,7 @@
 
 pub mod backlog;
 pub mod class;
+pub mod estimator;
 
 pub mod histogram;
 pub mod rng;

@@ -1,0 +1,373 @@
+//! What a request of each class may be expected to take: the one estimate that every policy shares.
+//!
+//! Processing times are recorded per class and learnt once an interval (1 s). From them each class gets its
+//! mean, the percentiles that its objectives name, and its *allowed work*: the most that may wait in the queue
+//! for a request of the class to meet all its objectives (Bouncer, Eq. 2-4, solved for the queued work). The
+//! [`Backlog`] holds that beside the work that waits, so that the decision itself is one comparison.
+//!
+//! The paper replaces a class's histogram every interval. Doing just that locks a class out for ever: one
+//! noisy interval above its objective, and it is never measured again. Here histograms decay instead, and
+//! [`Estimator::completed_last_interval`] tells a policy whom it should probe.
+
+use crate::backlog::{Backlog, Terms, Waiting};
+use crate::histogram::{IntervalHistogram, Profile};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::{ClassId, Nanos, Percentile, Slo};
+
+/// How often estimates are renewed.
+pub const INTERVAL: Nanos = Nanos::from_secs(1);
+/// What an interval's measurements weigh one interval later. At 0.9 half of an estimate is from the last 7 s.
+const DECAY: f64 = 0.9;
+/// Completions, over all classes, after which estimates are trusted.
+const WARM_AFTER: u32 = 100;
+
+/// Estimates for every class of one pool. Shared by all threads; only [`Estimator::tick`], [`Estimator::set_slots`] and
+/// [`Estimator::report`] do more than a few atomic operations.
+pub struct Estimator {
+    slos: Vec<Slo>,
+    backlog: Backlog,
+    recorders: Box<[IntervalHistogram]>,
+    slots: AtomicU32,
+    cold: AtomicBool,
+    cold_completions: AtomicU32,
+    views: Box<[View]>,
+    // Never waited for: whoever finds it taken leaves the work to the one who holds it.
+    #[allow(clippy::disallowed_types)]
+    learning: std::sync::Mutex<Learning>,
+}
+
+/// The published estimates of one class, for explaining decisions. They are not read to take one.
+struct View {
+    borrowed: AtomicBool,
+    completed: AtomicU32,
+    median_ns: AtomicU64,
+    /// Percentiles, in the order of the targets that the class is judged by.
+    points_ns: Box<[AtomicU64]>,
+}
+
+struct Learning {
+    profiles: Vec<Profile>,
+    completed: Vec<u64>,
+    interval_ends: Nanos,
+}
+
+/// One class as [`Estimator::report`] tells it.
+#[derive(Clone, Debug)]
+pub struct ClassEstimate {
+    /// Requests of the class that wait.
+    pub queued: u64,
+    /// Its mean processing time.
+    pub mean: Nanos,
+    /// Each objective it is judged by: the percentile, the expected response time now, the limit.
+    pub targets: Vec<(Percentile, Nanos, Nanos)>,
+    /// Expected work over all slots that may wait for the class to be admitted, in ns; negative: not even an empty queue.
+    pub allowed_work_ns: i64,
+    /// Completions in the last full interval.
+    pub completed: u32,
+    /// Whether the class was never measured and is judged by everyone's times.
+    pub borrowed: bool,
+}
+
+impl Estimator {
+    /// Estimates for classes with these objectives, the last being `default`, served by `slots` at once.
+    pub fn new(slos: Vec<Slo>, slots: u32, now: Nanos) -> Estimator {
+        assert!(!slos.is_empty() && slos.len() <= crate::MAX_CLASSES, "1 to {} classes", crate::MAX_CLASSES);
+        let most_targets = |slo: &Slo| slo.targets().len().max(slos[slos.len() - 1].targets().len());
+        let view = |slo: &Slo| View {
+            borrowed: AtomicBool::new(true),
+            completed: AtomicU32::new(0),
+            median_ns: AtomicU64::new(0),
+            points_ns: (0..most_targets(slo)).map(|_| AtomicU64::new(0)).collect(),
+        };
+        let estimator = Estimator {
+            backlog: Backlog::new(slos.len()),
+            recorders: slos.iter().map(|_| IntervalHistogram::default()).collect(),
+            slots: AtomicU32::new(slots.max(1)),
+            cold: AtomicBool::new(true),
+            cold_completions: AtomicU32::new(0),
+            views: slos.iter().map(view).collect(),
+            #[allow(clippy::disallowed_types)]
+            learning: std::sync::Mutex::new(Learning {
+                profiles: vec![Profile::default(); slos.len()],
+                completed: vec![0; slos.len()],
+                interval_ends: now + INTERVAL,
+            }),
+            slos,
+        };
+        estimator.relearn();
+        estimator
+    }
+
+    /// What waits, and what `class` may find waiting.
+    #[inline]
+    pub fn waiting(&self, class: ClassId) -> Waiting {
+        self.backlog.waiting(class)
+    }
+
+    /// Requests served at once, the paper's P.
+    #[inline]
+    pub fn slots(&self) -> u32 {
+        self.slots.load(Relaxed)
+    }
+
+    /// How long a request that joins behind `waiting` is expected to wait (Eq. 2).
+    #[inline]
+    pub fn expected_wait(&self, waiting: &Waiting) -> Nanos {
+        Nanos(waiting.work_ns / u64::from(self.slots()))
+    }
+
+    /// The median processing time of `class`, zero where nothing is known.
+    #[inline]
+    pub fn median(&self, class: ClassId) -> Nanos {
+        Nanos(self.views[class.index()].median_ns.load(Relaxed))
+    }
+
+    /// Whether too little was measured yet to estimate anything (fewer than 100 completions).
+    #[inline]
+    pub fn is_cold(&self) -> bool {
+        self.cold.load(Relaxed)
+    }
+
+    /// Completions of `class` in the last full interval.
+    pub fn completed_last_interval(&self, class: ClassId) -> u32 {
+        self.views[class.index()].completed.load(Relaxed)
+    }
+
+    /// Each objective that `class` is judged by: percentile, expected processing time, limit.
+    pub fn targets(&self, class: ClassId) -> impl Iterator<Item = (Percentile, Nanos, Nanos)> {
+        let view = &self.views[class.index()];
+        let slo = self.judging_slo(class, view.borrowed.load(Relaxed));
+        let points = view.points_ns.iter().map(|p| Nanos(p.load(Relaxed)));
+        slo.targets().iter().zip(points).map(|(&(percentile, limit), point)| (percentile, point, limit))
+    }
+
+    /// A request joins the queue.
+    #[inline]
+    pub fn enqueue(&self, class: ClassId) {
+        self.backlog.enqueue(class);
+    }
+
+    /// A request leaves the queue, to be served or not.
+    #[inline]
+    pub fn dequeue(&self, class: ClassId) {
+        self.backlog.dequeue(class);
+    }
+
+    /// A request of `class` took `served` from leaving the queue to its end.
+    #[inline]
+    pub fn completed(&self, class: ClassId, served: Nanos) {
+        self.recorders[class.index()].record(served);
+        if self.is_cold() {
+            self.completed_cold();
+        }
+    }
+
+    /// While cold, every doubling of what is known is learnt at once instead of at the end of the interval.
+    #[cold]
+    fn completed_cold(&self) {
+        let n = self.cold_completions.fetch_add(1, Relaxed) + 1;
+        if n.is_power_of_two() || n == WARM_AFTER {
+            self.relearn();
+        }
+        if n >= WARM_AFTER {
+            self.cold.store(false, Relaxed);
+        }
+    }
+
+    /// Changes how many requests are served at once; at least one.
+    pub fn set_slots(&self, slots: u32) {
+        if self.slots.swap(slots.max(1), Relaxed) != slots.max(1) {
+            self.relearn();
+        }
+    }
+
+    /// Ends the interval if it is over. Returns whether it was, and when the current one is.
+    pub fn tick(&self, now: Nanos) -> (bool, Nanos) {
+        let Some(mut learning) = self.try_learning() else { return (false, now + INTERVAL) };
+        let Learning { profiles, interval_ends, .. } = &mut *learning;
+        if now < *interval_ends {
+            return (false, *interval_ends);
+        }
+        *interval_ends = now + INTERVAL;
+        profiles.iter_mut().for_each(|p| p.decay(DECAY));
+        self.learn(&mut learning);
+        for (view, completed) in self.views.iter().zip(&mut learning.completed) {
+            view.completed.store(u32::try_from(std::mem::take(completed)).unwrap_or(u32::MAX), Relaxed);
+        }
+        (true, learning.interval_ends)
+    }
+
+    /// What is known about every class, in order.
+    pub fn report(&self) -> Vec<ClassEstimate> {
+        let class = |i: usize| {
+            let class = ClassId(i as u16);
+            let waiting = self.waiting(class);
+            let wait = self.expected_wait(&waiting);
+            ClassEstimate {
+                queued: self.backlog.count(class),
+                mean: Nanos(self.backlog.mean_ns(class)),
+                targets: self.targets(class).map(|(p, point, limit)| (p, wait + point, limit)).collect(),
+                allowed_work_ns: waiting.allowed_ns,
+                completed: self.completed_last_interval(class),
+                borrowed: self.views[i].borrowed.load(Relaxed),
+            }
+        };
+        (0..self.slos.len()).map(class).collect()
+    }
+
+    /// Learns what was recorded so far, unless somebody is at it already.
+    fn relearn(&self) {
+        if let Some(mut learning) = self.try_learning() {
+            self.learn(&mut learning);
+        }
+    }
+
+    #[allow(clippy::disallowed_types)]
+    fn try_learning(&self) -> Option<std::sync::MutexGuard<'_, Learning>> {
+        match self.learning.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn learn(&self, learning: &mut Learning) {
+        let Learning { profiles, completed, .. } = learning;
+        for ((recorder, profile), completed) in self.recorders.iter().zip(&mut *profiles).zip(completed) {
+            *completed += recorder.drain_into(profile);
+        }
+        let mut general = Profile::default();
+        profiles.iter().for_each(|p| general.merge(p));
+        let terms: Vec<Terms> =
+            profiles.iter().enumerate().map(|(i, p)| self.terms(i, p, &general)).collect();
+        self.backlog.publish(|class| terms[class.index()]);
+    }
+
+    /// Estimates of one class from its profile; a class never measured borrows everyone's and the objectives of `default`.
+    fn terms(&self, i: usize, own: &Profile, general: &Profile) -> Terms {
+        let (view, borrowed) = (&self.views[i], own.is_empty());
+        let profile = if borrowed { general } else { own };
+        view.borrowed.store(borrowed, Relaxed);
+        view.median_ns.store(profile.percentile(Percentile::P50).0, Relaxed);
+        let mut slack_ns = i64::MAX;
+        let slo = self.judging_slo(ClassId(i as u16), borrowed);
+        for (&(percentile, limit), stored) in slo.targets().iter().zip(&view.points_ns) {
+            let point = profile.percentile(percentile);
+            stored.store(point.0, Relaxed);
+            slack_ns = slack_ns.min(limit.0 as i64 - point.0 as i64);
+        }
+        // wait + point <= limit, with wait = work / slots, is work <= slack * slots.
+        let allowed_ns =
+            if slack_ns == i64::MAX { i64::MAX } else { slack_ns.saturating_mul(i64::from(self.slots())) };
+        Terms { mean_ns: profile.mean().0, allowed_ns }
+    }
+
+    /// `default`'s objectives for a class never measured, where `default` has any.
+    fn judging_slo(&self, class: ClassId, borrowed: bool) -> &Slo {
+        let default = &self.slos[self.slos.len() - 1];
+        if borrowed && !default.is_empty() { default } else { &self.slos[class.index()] }
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+    use crate::backlog::WORK_UNIT_NS;
+    use proptest::prelude::*;
+
+    const A: ClassId = ClassId(0);
+    const MS: u64 = 1_000_000;
+
+    fn slo(p50_ms: u64, p90_ms: u64) -> Slo {
+        let ms = Nanos::from_millis;
+        Slo::new([(Percentile::P50, ms(p50_ms)), (Percentile::P90, ms(p90_ms))]).unwrap()
+    }
+
+    /// Everything is warm and learnt: `n` completions of `ms` each.
+    fn warm(estimator: &Estimator, class: ClassId, n: u32, ms: u64) {
+        (0..n).for_each(|_| estimator.completed(class, Nanos::from_millis(ms)));
+    }
+
+    proptest! {
+        /// Eq. 2-4 and Algorithm 1 as the paper writes them, in floating point, from the same means and percentiles.
+        #[test]
+        fn a_decision_is_algorithm_1(
+            times in prop::collection::vec(prop::collection::vec(1u64..60, 1..60), 3),
+            queued in prop::collection::vec(0usize..200, 3),
+            slots in 1u32..120,
+            class in 0u16..3,
+        ) {
+            let estimator = Estimator::new(vec![slo(18, 50), slo(10, 90), slo(30, 400)], slots, Nanos::ZERO);
+            for (c, times) in times.iter().enumerate() {
+                times.iter().for_each(|&ms| estimator.completed(ClassId(c as u16), Nanos::from_millis(ms)));
+                (0..queued[c]).for_each(|_| estimator.enqueue(ClassId(c as u16)));
+            }
+            estimator.tick(INTERVAL);
+            let report = estimator.report();
+            let work: f64 = report.iter().map(|r| r.queued as f64 * r.mean.0 as f64).sum();
+            let wait = work / f64::from(slots);
+            let class = ClassId(class);
+            let accept = estimator.targets(class).all(|(_, point, limit)| wait + point.0 as f64 <= limit.0 as f64);
+            prop_assert_eq!(estimator.waiting(class).is_within(), accept);
+        }
+    }
+
+    #[test]
+    fn a_class_never_seen_borrows_from_all_and_is_held_to_default() {
+        let estimator = Estimator::new(vec![slo(1, 2), slo(1, 2), slo(30, 400)], 1, Nanos::ZERO);
+        warm(&estimator, ClassId(1), 200, 20);
+        estimator.tick(INTERVAL);
+        assert!(estimator.waiting(A).is_within(), "20 ms are within default's 30 ms");
+        assert!(!estimator.waiting(ClassId(1)).is_within(), "20 ms are not within its own 1 ms");
+        warm(&estimator, A, 1, 20);
+        estimator.tick(INTERVAL + INTERVAL);
+        assert!(!estimator.waiting(A).is_within(), "once seen it is held to its own");
+    }
+
+    #[test]
+    fn a_silent_class_keeps_its_shape_and_new_measurements_take_over() {
+        let estimator = Estimator::new(vec![slo(18, 50)], 1, Nanos::ZERO);
+        let mut now = Nanos::ZERO;
+        let mut tick = || {
+            now += INTERVAL;
+            assert!(estimator.tick(now).0);
+        };
+        warm(&estimator, A, 1_000, 40);
+        (0..300).for_each(|_| tick());
+        assert!(estimator.median(A).0.abs_diff(40 * MS) < MS, "{:?}", estimator.median(A));
+        assert_eq!(estimator.completed_last_interval(A), 0);
+        warm(&estimator, A, 5, 10);
+        tick();
+        assert!(estimator.median(A).0.abs_diff(10 * MS) < MS, "{:?}", estimator.median(A));
+        assert_eq!(estimator.completed_last_interval(A), 5);
+    }
+
+    #[test]
+    fn a_cold_start_learns_before_the_first_interval_ends() {
+        let estimator = Estimator::new(vec![slo(18, 50)], 4, Nanos::ZERO);
+        assert!(estimator.is_cold());
+        warm(&estimator, A, 1, 30);
+        assert!(!estimator.waiting(A).is_within());
+        warm(&estimator, A, 99, 3);
+        assert!(!estimator.is_cold() && estimator.waiting(A).is_within());
+    }
+
+    #[test]
+    fn more_slots_allow_more_work_at_once() {
+        let estimator = Estimator::new(vec![slo(18, 50)], 2, Nanos::ZERO);
+        warm(&estimator, A, 100, 8);
+        estimator.tick(INTERVAL);
+        let before = estimator.waiting(A).allowed_ns;
+        estimator.set_slots(6);
+        assert!(estimator.waiting(A).allowed_ns.abs_diff(before * 3) <= WORK_UNIT_NS);
+    }
+
+    #[test]
+    fn without_objectives_nothing_is_too_much() {
+        let estimator = Estimator::new(vec![Slo::default()], 1, Nanos::ZERO);
+        warm(&estimator, A, 100, 8_000);
+        (0..1_000).for_each(|_| estimator.enqueue(A));
+        estimator.tick(INTERVAL);
+        assert!(estimator.waiting(A).is_within());
+    }
+}
