@@ -15,10 +15,12 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Load(plimsoll_loadgen::cli::Args),
+    Testbed(plimsoll_testbed::cli::Args),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Load(args) => plimsoll_loadgen::cli::run(args),
+        Command::Testbed(args) => plimsoll_testbed::cli::run(args),
     }
 }

@@ -1,0 +1,128 @@
+//! The pages service over real sockets.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use plimsoll_core::Nanos;
+use plimsoll_testbed::clock::Clock;
+use plimsoll_testbed::pages::{self, Options, Route};
+use plimsoll_testbed::server::Server;
+use plimsoll_testbed::work::WorkKind;
+
+fn options(cost: Nanos) -> Options {
+    Options {
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        workers: 1,
+        work: WorkKind::Wait,
+        cost: Route::ALL.map(|route| (route, cost)).to_vec(),
+        sigma: 0.0,
+        ..Options::default()
+    }
+}
+
+fn start(options: Options) -> Server {
+    pages::start(options).unwrap()
+}
+
+/// The whole answer, head and body, of one request on a connection of its own.
+fn ask(addr: SocketAddr, method: &str, target: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(addr)?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    write!(stream, "{method} {target} HTTP/1.1\r\nhost: pages\r\nconnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+fn get(addr: SocketAddr, target: &str) -> String {
+    ask(addr, "GET", target).unwrap()
+}
+
+#[test]
+fn a_page_says_how_long_it_took() {
+    let server = start(options(Nanos::from_millis(30)));
+    let answer = get(server.addr(), "/heavy/42");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let (_, timing) = answer.split_once("server-timing: app;dur=").expect("a server-timing header");
+    let app_ms: f64 = timing.split("\r\n").next().unwrap().parse().unwrap();
+    assert!(app_ms >= 30.0, "{app_ms}");
+    assert!(get(server.addr(), "/nothing").starts_with("HTTP/1.1 404"));
+}
+
+#[test]
+fn overload_shows_as_a_queue() {
+    let server = start(options(Nanos::from_millis(50)));
+    let (addr, clock) = (server.addr(), Clock::start());
+    let asked: Vec<_> = (0..4).map(|_| thread::spawn(move || get(addr, "/cheap"))).collect();
+    // What does not pass through the workers is not held up by them.
+    assert!(get(addr, "/healthz").starts_with("HTTP/1.1 200"));
+    for answer in asked {
+        assert!(answer.join().unwrap().starts_with("HTTP/1.1 200"));
+    }
+    assert!(clock.now() >= Nanos::from_millis(200), "one worker served 4 x 50 ms in {}", clock.now());
+}
+
+#[test]
+fn a_bounded_queue_refuses() {
+    let server = start(Options { queue: Some(1), ..options(Nanos::from_millis(300)) });
+    let addr = server.addr();
+    let asked: Vec<_> = (0..6).map(|_| thread::spawn(move || get(addr, "/cheap"))).collect();
+    let answers: Vec<String> = asked.into_iter().map(|answer| answer.join().unwrap()).collect();
+    let refused = answers.iter().filter(|answer| answer.starts_with("HTTP/1.1 503")).count();
+    // One in service and one waiting, or, on a machine that is slow to send them, a few more.
+    assert!((1..=4).contains(&refused), "{answers:?}");
+    assert!(
+        answers.iter().all(|answer| !answer.contains("plimsoll-reason")),
+        "the refusal is the server's own"
+    );
+}
+
+#[test]
+fn a_stall_holds_every_worker() {
+    let server = start(options(Nanos::from_millis(1)));
+    let clock = Clock::start();
+    let answer = ask(server.addr(), "POST", "/_fault?stall=200ms").unwrap();
+    assert!(answer.ends_with("standing still for 200ms\n"), "{answer}");
+    assert!(get(server.addr(), "/healthz").starts_with("HTTP/1.1 200"));
+    assert!(get(server.addr(), "/cheap").starts_with("HTTP/1.1 200"));
+    assert!(clock.now() >= Nanos::from_millis(200), "{}", clock.now());
+    assert!(ask(server.addr(), "POST", "/_fault?stall=soon").unwrap().starts_with("HTTP/1.1 400"));
+    assert!(get(server.addr(), "/_fault?die").starts_with("HTTP/1.1 404"), "only POST may break it");
+}
+
+#[tokio::test]
+async fn a_death_cuts_every_connection() {
+    let mut server = start(options(Nanos::from_secs(5)));
+    let addr = server.addr();
+    let mut in_service = TcpStream::connect(addr).unwrap();
+    in_service.write_all(b"GET /heavy HTTP/1.1\r\nhost: pages\r\n\r\n").unwrap();
+    let _ = ask(addr, "POST", "/_fault?die");
+    tokio::time::timeout(Duration::from_secs(10), server.ended()).await.expect("it ends at once");
+    let mut answer = Vec::new();
+    let _ = in_service.read_to_end(&mut answer);
+    assert!(answer.is_empty(), "no answer comes from the dead: {answer:?}");
+    assert!(TcpStream::connect(addr).is_err());
+}
+
+#[tokio::test]
+async fn speaks_h2c() {
+    let server = start(options(Nanos::from_millis(1)));
+    let client = Client::builder(TokioExecutor::new()).http2_only(true).build_http::<Empty<Bytes>>();
+    let uri = format!("http://{}/middling", server.addr()).parse().unwrap();
+    let answer = client.get(uri).await.unwrap();
+    assert_eq!((answer.status(), answer.version()), (http::StatusCode::OK, http::Version::HTTP_2));
+    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "a middling page\n");
+}
+
+#[test]
+fn a_taken_address_is_an_error() {
+    let server = start(options(Nanos::from_millis(1)));
+    let error = pages::start(Options { listen: server.addr(), ..options(Nanos::from_millis(1)) }).err();
+    assert_eq!(error.map(|error| error.kind()), Some(std::io::ErrorKind::AddrInUse));
+}
