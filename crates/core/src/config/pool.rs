@@ -1,0 +1,156 @@
+//! `[pool.NAME]`: servers that share one queue.
+
+use std::path::PathBuf;
+
+use serde_json::{Value as Json, json};
+
+use super::address::Server;
+use super::admission::{Admission, Mode};
+use super::report::Report;
+use super::table::{choice, table};
+use super::value::{Node, Value};
+use crate::Nanos;
+
+table! {
+    /// Servers that do the same work: one queue in front of all their workers.
+    pub struct Pool(name) {
+        /// `host:port` or a URL with `http://` or `https://`; at least one.
+        servers: Vec<Server>,
+        /// Requests that one server works on at once, or "adaptive": found by measuring, for those who do not know.
+        workers: Workers = "adaptive",
+        /// Requests that wait at most, whatever the policy thinks. 800 is what all policies of the paper ran with.
+        max_queue: u32 [1..=1000000] = 800,
+        /// "auto" speaks HTTP/2 to the servers for gRPC and HTTP/1.1 for the rest; over TLS, what the server prefers.
+        protocol: Protocol = "auto",
+        /// Which requests may enter the queue.
+        admission: Admission = {},
+        /// Which classes pass the gate when there is too much of everything.
+        policing: Policing = {},
+        /// How long connecting to a server may take.
+        connect_timeout: Nanos ["1ms"..="10m"] = "1s",
+        /// How long a server may take until its response head.
+        response_timeout: Nanos ["1ms"..="24h"] = "60s",
+        /// Trying another server where one cannot be connected to.
+        retries: Retries = {},
+        /// Asking the servers how they are.
+        health: Health = {},
+        /// Leaving a server out after failures.
+        eject: Eject = {},
+        /// Certificates (PEM) that `https://` servers are held to. Left out, the system's.
+        tls_ca: Option<PathBuf>,
+        /// Idle connections that are kept to one server. Connecting again costs a round trip, keeping costs a socket.
+        max_idle_connections: u32 [0..=100000] = 256,
+    }
+}
+
+table! {
+    /// Retries are safe (nothing was sent) and bounded, so that they cannot add to an overload.
+    pub struct Retries {
+        /// Retries as a share of requests, in 0..1.
+        budget: f64 [0.0..=1.0] = 0.1,
+        /// Retries of one request.
+        max: u32 [0..=10] = 2,
+    }
+}
+
+table! {
+    /// Active health checks.
+    pub struct Health {
+        /// What is asked for with GET; any 2xx is healthy. Left out, nobody asks.
+        path: Option<String>,
+        /// From one check to the next.
+        interval: Nanos ["10ms"..="1h"] = "2s",
+        /// How long an answer may take.
+        timeout: Nanos ["1ms"..="1h"] = "1s",
+        /// Good answers in a row that bring a server back.
+        healthy: u32 [1..=100] = 2,
+        /// Bad answers in a row that take it out.
+        unhealthy: u32 [1..=100] = 3,
+    }
+}
+
+table! {
+    /// Passive health checks: what the requests themselves show.
+    pub struct Eject {
+        /// Failed requests in a row (refused, reset, timed out) after which a server is left out.
+        failures: u32 [1..=1000] = 5,
+        /// How long it is left out.
+        time: Nanos as "for" ["10ms"..="1h"] = "5s",
+    }
+}
+
+table! {
+    /// Policing by class.
+    pub struct Policing {
+        /// How: by batches, by thresholds, or whichever fits the load.
+        policy: PolicingPolicy = "off",
+        /// Whether it acts.
+        mode: Mode = "enforce",
+    }
+}
+
+choice! {
+    /// How classes are policed.
+    pub enum PolicingPolicy {
+        /// Whichever fits the load.
+        Auto = "auto",
+        /// Per batch of requests.
+        Batch = "batch",
+        /// Per request, against a threshold.
+        Threshold = "threshold",
+        /// Not at all.
+        Off = "off",
+    }
+}
+
+choice! {
+    /// What is spoken to the servers.
+    pub enum Protocol {
+        /// HTTP/2 for gRPC, HTTP/1.1 for the rest; over TLS, what the server prefers.
+        Auto = "auto",
+        /// HTTP/1.1 always.
+        Http1 = "http1",
+        /// HTTP/2 always, in the clear by prior knowledge.
+        Http2 = "http2",
+    }
+}
+
+/// Requests that one server works on at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workers {
+    /// Told by the user; at least one.
+    Fixed(u32),
+    /// Found by measuring.
+    Adaptive,
+}
+
+/// Most workers of one server.
+const MAX_WORKERS: u32 = 100_000;
+
+impl Value for Workers {
+    const EXAMPLE: &'static str = "\"adaptive\"";
+    fn kind() -> String {
+        format!("a whole number from 1 to {MAX_WORKERS}, or \"adaptive\"")
+    }
+    fn schema() -> Json {
+        json!({ "anyOf": [{ "type": "integer", "minimum": 1, "maximum": MAX_WORKERS }, { "const": "adaptive" }] })
+    }
+    fn read(node: Node<'_>, report: &mut Report) -> Option<Workers> {
+        match node.value.get_ref().as_str() {
+            Some("adaptive") => return Some(Workers::Adaptive),
+            Some(text) => {
+                let message = format!("`{}` is \"{text}\"; write {}", node.key, Self::kind());
+                report.error(node.span(), message);
+                return None;
+            }
+            None if node.value.get_ref().is_integer() => {}
+            None => return node.mismatch(report),
+        }
+        let workers = u32::read(node, report)?;
+        if !(1..=MAX_WORKERS).contains(&workers) {
+            report.error(node.span(), format!("`{}` is out of range; write {}", node.key, Self::kind()));
+            return None;
+        }
+        Some(Workers::Fixed(workers))
+    }
+}
