@@ -46,10 +46,12 @@ impl<const K: usize> SlidingWindow<K> {
         self.sums[k].load(Relaxed)
     }
 
-    /// How much time the window covers at `now`: its length, or less while it is young.
+    /// How much time the window covers at `now`: the full steps behind it and what has passed of the current one, or
+    /// its whole life while it is young.
     pub fn covered(&self, now: Nanos) -> Nanos {
-        let full = Nanos(self.step.0.saturating_mul(self.cells.len() as u64));
-        now.since(Nanos(self.started.load(Relaxed))).min(full)
+        let full = Nanos(self.step.0.saturating_mul(self.cells.len() as u64 - 1));
+        let current_began = Nanos(self.next_step.load(Relaxed)).since(self.step);
+        now.since(Nanos(self.started.load(Relaxed))).min(full + now.since(current_began))
     }
 
     /// Moves the window up to `now`; returns when its next step is due.
@@ -109,8 +111,8 @@ mod tests {
             window.advance(Nanos(now));
             assert_eq!(window.sum(0), left, "at {now}");
         }
-        assert_eq!(window.covered(Nanos(20)), Nanos(20));
-        assert_eq!(window.covered(Nanos(2_000)), Nanos(30));
+        assert_eq!(window.covered(Nanos(503)), Nanos(23));
+        assert_eq!(SlidingWindow::<1>::new(Nanos(10), 3, Nanos(7)).covered(Nanos(9)), Nanos(2));
     }
 
     #[test]
