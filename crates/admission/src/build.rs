@@ -1,7 +1,7 @@
 //! From the config's words to a gate.
 
 use plimsoll_core::Nanos;
-use plimsoll_core::config::admission::{Override, Policy as Configured, WaitLimit};
+use plimsoll_core::config::{Override, Policy as Configured, WaitLimit};
 
 use crate::accept_fraction::AcceptFraction;
 use crate::allowance::Allowance;
