@@ -76,7 +76,7 @@ impl From<Nanos> for Duration {
     }
 }
 
-/// In the largest unit that leaves a number of at least one, with at most two decimals: `18ms`, `1.5s`.
+/// In the largest unit that leaves a number of at least one, with at most three decimals: `18ms`, `1.5s`.
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
@@ -86,7 +86,7 @@ impl fmt::Display for Nanos {
             1_000_000..1_000_000_000 => (1_000_000, "ms"),
             _ => (1_000_000_000, "s"),
         };
-        let text = format!("{:.2}", self.0 as f64 / unit as f64);
+        let text = format!("{:.3}", self.0 as f64 / unit as f64);
         let short = text.trim_end_matches('0').trim_end_matches('.');
         write!(f, "{short}{name}")
     }
