@@ -1,0 +1,97 @@
+# Helpers of ../test: steps that are counted, tools that are fetched or skipped aloud, ids of what ran.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+touch "$work/ids"
+passed=0 failed=() skipped=()
+
+# step NAME COMMAND...: runs and counts one step. Exit code 77 is a skip.
+step() {
+  local name=$1 began=$SECONDS code
+  shift
+  printf '\n== %s\n' "$name"
+  "$@"
+  code=$?
+  if [ $code -eq 77 ] && ! $all; then
+    skipped+=("$name")
+  elif [ $code -ne 0 ]; then
+    failed+=("$name")
+    printf '== %s FAILED (exit %s)\n' "$name" "$code"
+  else
+    passed=$((passed + 1))
+  fi
+  printf '== %s: %s s\n' "$name" $((SECONDS - began))
+}
+
+# with WHAT COMMAND...: runs it if WHAT is here or, under --all, can be installed.
+with() {
+  local what=$1
+  shift
+  if ! "have_$what" >/dev/null 2>&1 && $all; then
+    echo "installing $what"
+    "install_$what" >"$work/install.log" 2>&1 || { tail -n 20 "$work/install.log"; return 1; }
+  fi
+  if ! "have_$what"; then
+    echo "SKIPPED: $what is not here; ./test --all installs it"
+    return 77
+  fi
+  "$@"
+}
+
+have_cargo-deny() { command -v cargo-deny; }
+install_cargo-deny() { cargo install --locked cargo-deny; }
+have_cargo-fuzz() { command -v cargo-fuzz; }
+install_cargo-fuzz() { cargo install --locked cargo-fuzz; }
+have_servers() { ci/servers.sh check; }
+install_servers() { ci/servers.sh install; }
+
+# tests ARGUMENTS...: cargo test, remembering the id of every test that passed.
+tests() {
+  cargo test --no-fail-fast "$@" 2>&1 | tee "$work/tests.log"
+  local code=${PIPESTATUS[0]}
+  awk '
+    /^ +Running / { binary = $0; sub(/.*\//, "", binary); sub(/-[0-9a-f]+\)$/, "", binary) }
+    /^ +Doc-tests / { binary = "doc-" $2 }
+    /^test .* \.\.\. ok$/ { id = $2; for (i = 3; i < NF - 1; i++) id = id " " $i; sub(/ \(line [0-9]+\)/, "", id); print "test " binary " " id }
+  ' "$work/tests.log" >>"$work/ids"
+  return "$code"
+}
+
+# reproduce PAPER: the quick form of a study, remembering the id of every experiment that passed.
+reproduce() {
+  ./target/release/plimsoll reproduce "$1" --quick --json >"$work/$1.json"
+  local code=$?
+  python3 - "$1" "$work/$1.json" >>"$work/ids" <<'P'
+import json, sys
+for experiment in json.load(open(sys.argv[2]))["experiments"]:
+    rows = experiment["rows"]
+    wrong = [row for row in rows if row["pass"] is False]
+    print(f"{experiment['id']}: {len(rows) - len(wrong)} of {len(rows)} rows as in the paper", file=sys.stderr)
+    for row in wrong:
+        print(f"  FAIL {row}", file=sys.stderr)
+    if not wrong:
+        print("experiment", sys.argv[1], experiment["id"])
+P
+  return "$code"
+}
+
+# manifest: what ran must be what ci/manifest.txt says. A test that silently no longer runs is a failure.
+manifest() {
+  sort -u "$work/ids" >"$work/sorted"
+  if $rewrite; then
+    cp "$work/sorted" ci/manifest.txt
+    echo "ci/manifest.txt rewritten: $(wc -l <ci/manifest.txt) ids"
+  elif $all; then
+    diff ci/manifest.txt "$work/sorted" || { echo "ids differ from ci/manifest.txt; ./test --manifest rewrites it"; return 1; }
+  else
+    # Fewer may have run here than everywhere, and nothing that is not known.
+    comm -13 ci/manifest.txt "$work/sorted" | { ! grep .; } || { echo "ids missing in ci/manifest.txt"; return 1; }
+  fi
+}
+
+finish() {
+  printf '\n'
+  for name in "${skipped[@]}"; do echo "SKIPPED: $name"; done
+  for name in "${failed[@]}"; do echo "FAILED: $name"; done
+  echo "steps: $passed passed, ${#failed[@]} failed, ${#skipped[@]} skipped"
+  [ ${#failed[@]} -eq 0 ]
+}

@@ -1,0 +1,114 @@
+//! The house rules of ARCHITECTURE.md that a compiler does not check: which crate may lean on which, what policies may
+//! never pull in, and that no source file is forgotten.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn metadata() -> Value {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--offline", "--locked"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Names of the crates that `of` needs to run, itself left out: normal dependencies, all the way down.
+fn needs(metadata: &Value, of: &str) -> BTreeSet<String> {
+    let names: BTreeMap<&str, &str> = metadata["packages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|p| (p["id"].as_str().unwrap(), p["name"].as_str().unwrap()))
+        .collect();
+    let nodes: BTreeMap<&str, &Value> = metadata["resolve"]["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|node| (node["id"].as_str().unwrap(), node))
+        .collect();
+    let is_normal =
+        |dep: &&Value| dep["dep_kinds"].as_array().unwrap().iter().any(|kind| kind["kind"].is_null());
+    let start = *names.iter().find(|(_, name)| **name == of).unwrap().0;
+    let (mut seen, mut open) = (BTreeSet::new(), vec![start]);
+    while let Some(id) = open.pop() {
+        for dep in nodes[id]["deps"].as_array().unwrap().iter().filter(is_normal) {
+            let id = dep["pkg"].as_str().unwrap();
+            if seen.insert(id) {
+                open.push(id);
+            }
+        }
+    }
+    seen.into_iter().map(|id| names[id].to_string()).collect()
+}
+
+const POLICIES: [&str; 1] = ["plimsoll-admission"];
+const HOSTS: [&str; 4] = ["plimsoll-simulator", "plimsoll-sentry", "plimsoll-loadgen", "plimsoll-testbed"];
+
+#[test]
+fn arrows_point_from_the_binary_to_the_core() {
+    let metadata = metadata();
+    let ours = |name: &str| -> BTreeSet<String> {
+        needs(&metadata, name).into_iter().filter(|n| n.starts_with("plimsoll")).collect()
+    };
+    let known: BTreeSet<&str> =
+        ["plimsoll", "plimsoll-core"].into_iter().chain(POLICIES).chain(HOSTS).collect();
+    let members = metadata["workspace_members"].as_array().unwrap().len();
+    assert_eq!(known.len(), members, "a new crate takes its place in POLICIES or HOSTS");
+
+    assert_eq!(ours("plimsoll-core"), BTreeSet::new());
+    for policy in POLICIES {
+        assert_eq!(ours(policy), BTreeSet::from(["plimsoll-core".into()]), "{policy} depends on the core alone");
+    }
+    for host in HOSTS {
+        assert!(!ours(host).contains("plimsoll"), "{host} leans on the binary");
+    }
+}
+
+#[test]
+fn core_and_policies_pull_in_no_runtime() {
+    let metadata = metadata();
+    for name in ["plimsoll-core"].into_iter().chain(POLICIES) {
+        let needs = needs(&metadata, name);
+        for banned in ["tokio", "mio", "hyper", "socket2", "async-io", "quanta", "chrono", "getrandom"] {
+            assert!(!needs.contains(banned), "{name} pulls in {banned}");
+        }
+    }
+}
+
+/// A file that no `mod` names is compiled by nobody and rots.
+#[test]
+fn no_source_file_is_forgotten() {
+    fn visit(dir: &Path, forgotten: &mut Vec<PathBuf>) {
+        let entries: Vec<_> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
+        let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+        // What a folder's files are declared in: its own root, or the file beside the folder.
+        let mut declared: String =
+            ["lib.rs", "main.rs", "mod.rs"].iter().map(|name| text(&dir.join(name))).collect();
+        declared += &text(&dir.with_extension("rs"));
+        for path in entries {
+            let stem = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            if path.is_dir() {
+                visit(&path, forgotten);
+            } else if path.extension().is_some_and(|e| e == "rs")
+                && !["lib", "main", "mod"].contains(&stem.as_str())
+                && !declared.lines().any(|line| line.trim_end().ends_with(&format!("mod {stem};")))
+            {
+                forgotten.push(path);
+            }
+        }
+    }
+    let mut forgotten = Vec::new();
+    for krate in std::fs::read_dir(root().join("crates")).unwrap() {
+        visit(&krate.unwrap().path().join("src"), &mut forgotten);
+    }
+    assert!(forgotten.is_empty(), "no `mod` names {forgotten:?}");
+}
