@@ -9,29 +9,28 @@ use ipnet::IpNet;
 use serde_json::{Value as Json, json};
 
 use super::report::Report;
-use super::value::{Node, Value, read_str};
+use super::value::{Node, Value, text};
 
-impl Value for SocketAddr {
-    const EXAMPLE: &'static str = "\"127.0.0.1:8080\"";
-    fn kind() -> String {
-        "an address and a port".to_owned()
-    }
-    fn schema() -> Json {
-        json!({ "type": "string" })
-    }
-    fn read(node: Node<'_>, report: &mut Report) -> Option<SocketAddr> {
-        let Some(text) = node.value.get_ref().as_str() else { return node.mismatch(report) };
-        let parsed = text.parse().map_err(|_| match text.rsplit_once(':') {
-            Some(("", port)) => {
-                format!("\"{text}\" lacks the address; write \"0.0.0.0:{port}\" for all of them")
-            }
-            Some(("localhost", port)) => format!("\"{text}\" is a name; write \"127.0.0.1:{port}\""),
-            Some((_, port)) => port_error(port).unwrap_or_else(|| {
-                format!("\"{text}\" is not an IP address and a port; write for example \"127.0.0.1:8080\"")
-            }),
-            None => format!("\"{text}\" lacks the port; write for example \"127.0.0.1:8080\""),
-        });
-        parsed.map_err(|error| report.error(node.span(), format!("`{}`: {error}", node.key))).ok()
+text! {
+    SocketAddr: "an address and a port", "127.0.0.1:8080", {}, |text| {
+        text.parse().map_err(|_| socket_error(text))
+    };
+    Server: "a server", "127.0.0.1:9001", {}, str::parse;
+    // A single address is a network of one.
+    IpNet: "an address or a network", "10.0.0.0/8", {}, |text| {
+        let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+        network.map_err(|_| format!("\"{text}\" is not an address or a network; write for example \"10.0.0.0/8\""))
+    };
+}
+
+fn socket_error(text: &str) -> String {
+    match text.rsplit_once(':') {
+        Some(("", port)) => format!("\"{text}\" lacks the address; write \"0.0.0.0:{port}\" for all of them"),
+        Some(("localhost", port)) => format!("\"{text}\" is a name; write \"127.0.0.1:{port}\""),
+        Some((_, port)) => port_error(port).unwrap_or_else(|| {
+            format!("\"{text}\" is not an IP address and a port; write for example \"127.0.0.1:8080\"")
+        }),
+        None => format!("\"{text}\" lacks the port; write for example \"127.0.0.1:8080\""),
     }
 }
 
@@ -135,40 +134,6 @@ impl fmt::Display for Server {
         } else {
             write!(f, "{scheme}://{host}:{port}")
         }
-    }
-}
-
-impl Value for Server {
-    const EXAMPLE: &'static str = "\"127.0.0.1:9001\"";
-    fn kind() -> String {
-        "a server".to_owned()
-    }
-    fn schema() -> Json {
-        json!({ "type": "string" })
-    }
-    fn read(node: Node<'_>, report: &mut Report) -> Option<Server> {
-        read_str(node, report)
-    }
-}
-
-/// A network in CIDR notation or a single address.
-impl Value for IpNet {
-    const EXAMPLE: &'static str = "\"10.0.0.0/8\"";
-    fn kind() -> String {
-        "an address or a network".to_owned()
-    }
-    fn schema() -> Json {
-        json!({ "type": "string" })
-    }
-    fn read(node: Node<'_>, report: &mut Report) -> Option<IpNet> {
-        let Some(text) = node.value.get_ref().as_str() else { return node.mismatch(report) };
-        let network = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
-        network.or_else(|| {
-            let message =
-                format!("\"{text}\" is not an address or a network; write for example {}", Self::EXAMPLE);
-            report.error(node.span(), format!("`{}`: {message}", node.key));
-            None
-        })
     }
 }
 

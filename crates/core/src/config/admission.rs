@@ -199,7 +199,7 @@ fn bouncer_override(
 ) -> Option<Override> {
     if allowance.is_some() && underserved.is_some() {
         let message = "`allowance` and `underserved` exclude each other; keep one of them";
-        report.error(node.at("underserved"), message);
+        report.error(node.at(&["underserved"]), message);
         return None;
     }
     Some(match (allowance, underserved) {
@@ -217,7 +217,7 @@ fn limit_error(
     report: &mut Report,
 ) -> Option<Admission> {
     let lacks = if written { "must be" } else { "is missing; it is" };
-    report.error(node.at("limit"), format!("the `limit` of policy \"{policy}\" {lacks} {wanted}"));
+    report.error(node.at(&["limit"]), format!("the `limit` of policy \"{policy}\" {lacks} {wanted}"));
     None
 }
 

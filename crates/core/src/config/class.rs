@@ -1,9 +1,115 @@
 //! `[class.NAME]`: what an objective holds for, and how a request is recognised.
 
 use http::{HeaderName, Method};
+use serde_json::{Value as Json, json};
 
+use super::objective::SloRef;
+use super::pattern::{GrpcPattern, HostPattern, PathPattern, ValuePattern};
+use super::report::Report;
+use super::table::table;
 use super::units::Rate;
+use super::value::{Node, Value};
 use crate::Slo;
+
+table! {
+    /// A class of requests.
+    pub struct ClassTable {
+        /// How its requests are recognised, by any of these. Classes are tried in the order of the file, and the first
+        /// that fits wins. `[class.default]` has none and takes what is left, wherever it stands.
+        matches: Vec<Match> as "match" = [],
+        /// Its objective, or the name of one. Without, only `max_queue` and deadlines bound it.
+        slo: Option<SloRef>,
+        /// From 1, the most important, to 100. The servers are told, in `priority_header`.
+        priority: u32 [1..=100] = 5,
+        /// What one served request is worth, in any unit that all classes share.
+        revenue: f64 [0.0..=1e12] = 1.0,
+        /// Requests that are guaranteed to pass. Not in this version.
+        min_rate: Option<Rate>,
+        /// Who serves it; only needed where there are several pools.
+        pool: Option<String>,
+        /// By what its clients are told apart, so that none takes the whole class's share: "address", or
+        /// `{ header = "x-api-key" }`. Left out, they are not told apart.
+        fair_share: Option<FairShare>,
+    }
+}
+
+table! {
+    /// One way to recognise a class. All that is written must fit.
+    pub struct Match {
+        /// The method, in upper case.
+        method: Option<Method>,
+        /// The path without its query, as the client sent it. `{name}` stands for one segment that is not empty, `*` or
+        /// `{name...}` at the end for all the rest: `/static/*` takes `/static/` and all below it.
+        path: Option<PathPattern>,
+        /// The host without its port, in any case; `*.example.com` takes all names below it.
+        host: Option<HostPattern>,
+        /// A header.
+        header: Option<HeaderMatch>,
+        /// A gRPC method, `package.Service/Method`, or all of a service, `package.Service/*`. Instead of `method` and
+        /// `path`.
+        grpc: Option<GrpcPattern>,
+    }
+}
+
+table! {
+    /// A header and what it must hold.
+    pub struct HeaderMatch {
+        /// Its name.
+        name: HeaderName,
+        /// Its value: all of it, or its beginning and `*`. Left out, the header must only be there.
+        value: ValuePattern = "*",
+    }
+}
+
+impl Match {
+    /// Whether every request that fits `other` fits this. May say no where it is so, never yes where it is not.
+    pub fn covers(&self, other: &Match) -> bool {
+        fn covers<T>(ours: &Option<T>, theirs: &Option<T>, covers: impl Fn(&T, &T) -> bool) -> bool {
+            ours.as_ref().is_none_or(|ours| theirs.as_ref().is_some_and(|theirs| covers(ours, theirs)))
+        }
+        covers(&self.method, &other.method, Method::eq)
+            && covers(&self.path, &other.path, PathPattern::covers)
+            && covers(&self.host, &other.host, HostPattern::covers)
+            && covers(&self.header, &other.header, |a, b| a.name == b.name && a.value.covers(&b.value))
+            && covers(&self.grpc, &other.grpc, |a, b| a.path().covers(&b.path()))
+    }
+}
+
+/// By what the clients of a class are told apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FairShare {
+    /// The client's address.
+    Address,
+    /// The value of a header.
+    Header(HeaderName),
+}
+
+table! {
+    /// The long form of `fair_share`.
+    pub struct FairShareTable {
+        /// The header whose value tells clients apart.
+        header: HeaderName,
+    }
+}
+
+impl Value for FairShare {
+    const EXAMPLE: &'static str = "{ header = \"x-api-key\" }";
+    fn kind() -> String {
+        "\"address\" or a table with a header".to_owned()
+    }
+    fn schema() -> Json {
+        json!({ "anyOf": [{ "const": "address" }, FairShareTable::schema()] })
+    }
+    fn read(node: Node<'_>, report: &mut Report) -> Option<FairShare> {
+        match node.value.get_ref().as_str() {
+            Some("address") => Some(FairShare::Address),
+            None if node.value.get_ref().is_table() => {
+                FairShareTable::read(node, report).map(|table| FairShare::Header(table.header))
+            }
+            _ => node.mismatch(report),
+        }
+    }
+}
 
 /// A class of requests, with all names resolved. Its index in [`Config::classes`](super::Config) is its
 /// [`ClassId`](crate::ClassId).
@@ -11,7 +117,7 @@ use crate::Slo;
 pub struct Class {
     /// The NAME in its header.
     pub name: String,
-    /// What is recognised as this class: any of them. Empty for `default`, which takes the rest.
+    /// How it is recognised, by any of these. Empty for `default`, which takes the rest.
     pub matches: Vec<Match>,
     /// Its objective; empty where none was set.
     pub slo: Slo,
@@ -25,84 +131,4 @@ pub struct Class {
     pub pool: usize,
     /// By what its clients are told apart so that none takes the whole class's share.
     pub fair_share: Option<FairShare>,
-}
-
-/// By what the clients of a class are told apart.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FairShare {
-    /// The client's address.
-    Address,
-    /// The value of a header.
-    Header(HeaderName),
-}
-
-/// One way to recognise a class; all that is set must fit.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Match {
-    /// The method.
-    pub method: Option<Method>,
-    /// The path.
-    pub path: Option<PathPattern>,
-    /// The host.
-    pub host: Option<HostPattern>,
-    /// A header.
-    pub header: Option<HeaderMatch>,
-    /// A gRPC method; never together with `method` or `path`.
-    pub grpc: Option<GrpcPattern>,
-}
-
-/// A path template, split at its slashes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PathPattern {
-    /// What must stand between the slashes.
-    pub segments: Vec<Segment>,
-    /// Whether anything may follow the last segment and a slash.
-    pub open: bool,
-}
-
-/// What one segment of a path must be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Segment {
-    /// Exactly this.
-    Literal(String),
-    /// Anything that is not empty.
-    Param,
-}
-
-/// The host of a request without its port, in lower case.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HostPattern {
-    /// Exactly this.
-    Exact(String),
-    /// Anything before this, which begins with a dot: `*.example.com`.
-    Suffix(String),
-}
-
-/// A header and what it must hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeaderMatch {
-    /// Its name.
-    pub name: HeaderName,
-    /// Its value.
-    pub value: ValuePattern,
-}
-
-/// What the value of a header must be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ValuePattern {
-    /// Anything, even nothing.
-    Present,
-    /// Exactly this.
-    Exact(String),
-    /// Anything that begins with this.
-    Prefix(String),
-}
-
-/// A gRPC service and perhaps its method.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GrpcPattern {
-    /// With its package: `shop.Cart`.
-    pub service: String,
-    /// All of the service's methods where there is none.
-    pub method: Option<String>,
 }

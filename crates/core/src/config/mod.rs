@@ -8,9 +8,14 @@ pub mod workload;
 mod address;
 mod admission;
 mod class;
+mod docs;
+mod objective;
 mod parse;
+mod pattern;
+mod policy_args;
 mod pool;
 mod report;
+mod resolve;
 mod scalar;
 mod sentry;
 mod suggest;
@@ -20,24 +25,14 @@ mod value;
 
 pub use address::{Listen, Scheme, Server};
 pub use admission::{Admission, Mode, Override, Policy, PolicyKind, WaitLimit};
-pub use class::{
-    Class, FairShare, GrpcPattern, HeaderMatch, HostPattern, Match, PathPattern, Segment, ValuePattern,
-};
+pub use class::{Class, FairShare, HeaderMatch, Match};
+pub use docs::{json_schema, reference};
 pub use parse::{MAX_FILE, parse};
+pub use pattern::{GrpcPattern, HostPattern, PathPattern, Segment, ValuePattern};
 pub use pool::{Eject, Health, Policing, PolicingPolicy, Pool, Protocol, Retries, Workers};
 pub use report::{Diagnostic, Errors, Warning};
+pub use resolve::Config;
 pub use scalar::Secret;
 pub use sentry::{Decisions, Sentry, Tls};
 pub use units::{Rate, Size};
 pub use value::Value;
-
-/// The file of all roles, with every name resolved.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Config {
-    /// The gateway.
-    pub sentry: Sentry,
-    /// In the order of the file; at least one.
-    pub pools: Vec<Pool>,
-    /// In the order of the file, `default` last; the index is the [`ClassId`](crate::ClassId).
-    pub classes: Vec<Class>,
-}

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use http::uri::PathAndQuery;
 use serde_json::{Value as Json, json};
 
 use super::address::Server;
@@ -57,7 +58,7 @@ table! {
     /// Active health checks.
     pub struct Health {
         /// What is asked for with GET; any 2xx is healthy. Left out, nobody asks.
-        path: Option<String>,
+        path: Option<PathAndQuery>,
         /// From one check to the next.
         interval: Nanos ["10ms"..="1h"] = "2s",
         /// How long an answer may take.
@@ -139,17 +140,15 @@ impl Value for Workers {
         match node.value.get_ref().as_str() {
             Some("adaptive") => return Some(Workers::Adaptive),
             Some(text) => {
-                let message = format!("`{}` is \"{text}\"; write {}", node.key, Self::kind());
-                report.error(node.span(), message);
-                return None;
+                let message = format!("\"{text}\" is not known here; write {}", Self::kind());
+                return node.fail(report, message);
             }
             None if node.value.get_ref().is_integer() => {}
             None => return node.mismatch(report),
         }
         let workers = u32::read(node, report)?;
         if !(1..=MAX_WORKERS).contains(&workers) {
-            report.error(node.span(), format!("`{}` is out of range; write {}", node.key, Self::kind()));
-            return None;
+            return node.fail(report, format!("{workers} is out of range; write {}", Self::kind()));
         }
         Some(Workers::Fixed(workers))
     }

@@ -20,6 +20,8 @@ pub struct Field {
     pub range: Option<(&'static str, &'static str)>,
     /// It belongs to some values of another key only: that key, and those values.
     pub only: Option<(&'static str, &'static [&'static str])>,
+    /// Whether it stands for tables that the user names.
+    pub named: bool,
     /// Whether leaving it out is an error.
     pub required: fn() -> bool,
     /// What its type is called.
@@ -108,13 +110,15 @@ impl<'a> Keys<'a> {
 }
 
 /// Reads a default or a bound of this program's own.
-fn literal<T: Value>(toml: &str) -> T {
+///
+/// # Panics
+/// Where it cannot be read; a test reads all there are.
+pub fn literal<T: Value>(toml: &str) -> T {
     let mut report = Report::default();
     let value = DeValue::parse(toml).ok().and_then(|value| {
         let node = Node { key: "", value: &value, example: "" };
         T::read(node, &mut report)
     });
-    // Every table of this program has a test that reads it with all keys left out.
     value.unwrap_or_else(|| panic!("the default {toml} cannot be read: {report:?}"))
 }
 
@@ -220,6 +224,7 @@ macro_rules! table {
                     default: option!($(stringify!($default))?),
                     range: option!($((stringify!($low), stringify!($high)))?),
                     only: option!($((stringify!($selector), &[$($taker),+] as &[&str]))?),
+                    named: <$type>::NAMED,
                     required: || first!($({ let _ = stringify!($default); false },)? <$type>::absent().is_none()),
                     kind: <$type>::kind,
                     schema: <$type>::schema,
@@ -318,7 +323,7 @@ macro_rules! choice {
                 node: $crate::config::value::Node<'_>,
                 report: &mut $crate::config::report::Report,
             ) -> Option<Self> {
-                $crate::config::value::read_str(node, report)
+                $crate::config::value::read_text(node, report, str::parse)
             }
         }
     };

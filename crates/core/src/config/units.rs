@@ -3,10 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde_json::{Value as Json, json};
-
-use super::report::Report;
-use super::value::{Node, Value, read_str};
+use super::value::text;
 use crate::Nanos;
 
 /// How often something happens, per second. Written "20/s", "90/m" or "1000/h".
@@ -80,26 +77,10 @@ impl fmt::Display for Size {
     }
 }
 
-macro_rules! measured {
-    ($($type:ty: $kind:literal, $example:literal, $pattern:literal;)*) => {$(
-        impl Value for $type {
-            const EXAMPLE: &'static str = concat!("\"", $example, "\"");
-            fn kind() -> String {
-                $kind.to_owned()
-            }
-            fn schema() -> Json {
-                json!({ "type": "string", "pattern": $pattern })
-            }
-            fn read(node: Node<'_>, report: &mut Report) -> Option<Self> {
-                read_str(node, report)
-            }
-        }
-    )*};
-}
-measured! {
-    Nanos: "a duration", "18ms", r"^\s*[0-9.]+\s*(ns|us|µs|ms|s|m|h)\s*$";
-    Rate: "a rate", "20/s", r"^[0-9.]+\s*/\s*[smh]$";
-    Size: "a size", "64KiB", r"^[0-9]+\s*([KMG]i)?B$";
+text! {
+    Nanos: "a duration", "18ms", { "pattern": r"^\s*[0-9.]+\s*(ns|us|ms|s|m|h)\s*$" }, str::parse;
+    Rate: "a rate", "20/s", { "pattern": r"^\s*[0-9.]+\s*/\s*[smh]\s*$" }, str::parse;
+    Size: "a size", "64KiB", { "pattern": r"^[0-9]+\s*([KMG]i)?B$" }, str::parse;
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! One value of a file: how it is read, what it is called in the docs, and its JSON Schema.
 
 use std::fmt::Display;
-use std::str::FromStr;
 
 use serde_json::{Value as Json, json};
 use toml::Spanned;
@@ -30,9 +29,21 @@ impl<'a> Node<'a> {
         self.value.span()
     }
 
-    /// Where the value of a key of this table stands; the table's own place where it has no such key.
-    pub fn at(&self, key: &str) -> Span {
-        self.value.get_ref().get(key).unwrap_or(self.value).span()
+    /// The value under a path of keys, or what comes nearest to it.
+    pub fn find(&self, path: &[&str]) -> &'a Spanned<DeValue<'a>> {
+        let step = |value: &'a Spanned<DeValue<'a>>, key: &&str| value.get_ref().get(*key).ok_or(value);
+        path.iter().try_fold(self.value, step).unwrap_or_else(|nearest| nearest)
+    }
+
+    /// Where the value under a path of keys stands, or what comes nearest to it.
+    pub fn at(&self, path: &[&str]) -> Span {
+        self.find(path).span()
+    }
+
+    /// Reports that the value is wrong: why, and what to write instead.
+    pub fn fail<T>(&self, report: &mut Report, message: impl Display) -> Option<T> {
+        report.error(self.span(), format!("`{}`: {message}", self.key));
+        None
     }
 
     /// The table, or an error that names what was wanted.
@@ -65,8 +76,7 @@ impl<'a> Node<'a> {
         let key = self.key;
         let hint =
             if example.is_empty() { String::new() } else { format!("; write for example {key} = {example}") };
-        report.error(self.span(), format!("`{key}` must be {wanted}, not {found}{hint}"));
-        None
+        self.fail(report, format!("{found} is not {wanted}{hint}"))
     }
 }
 
@@ -74,6 +84,9 @@ impl<'a> Node<'a> {
 pub trait Value: Sized {
     /// A value as TOML, for messages; empty where the docs must do.
     const EXAMPLE: &'static str = "";
+
+    /// Whether it stands for tables that the user names: `[pool.NAME]`.
+    const NAMED: bool = false;
 
     /// What the docs and messages call it, with its article: `a duration`.
     fn kind() -> String;
@@ -121,20 +134,38 @@ impl<T: Derived> Value for T {
     }
 }
 
-/// Reads a string through its `FromStr`, whose error says what to write.
-pub fn read_str<T>(node: Node<'_>, report: &mut Report) -> Option<T>
-where
-    T: Value + FromStr<Err: Display>,
-{
+/// Reads a string; the error of `parse` says what is wrong with it and what to write.
+pub fn read_text<T: Value, E: Display>(
+    node: Node<'_>,
+    report: &mut Report,
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> Option<T> {
     let Some(text) = node.value.get_ref().as_str() else { return node.mismatch(report) };
-    match text.parse() {
-        Ok(value) => Some(value),
-        Err(error) => {
-            report.error(node.span(), format!("`{}`: {error}", node.key));
-            None
-        }
-    }
+    parse(text).map_or_else(|error| node.fail(report, error), Some)
 }
+
+/// Implements [`Value`] for types that are written as a string: what they are called, an example, the rest of
+/// their JSON Schema, and a function that reads them.
+macro_rules! text {
+    ($($type:ty: $kind:literal, $example:literal, { $($schema:tt)* }, $parse:expr;)+) => {$(
+        impl $crate::config::value::Value for $type {
+            const EXAMPLE: &'static str = concat!("\"", $example, "\"");
+            fn kind() -> String {
+                $kind.to_owned()
+            }
+            fn schema() -> serde_json::Value {
+                serde_json::json!({ "type": "string", $($schema)* })
+            }
+            fn read(
+                node: $crate::config::value::Node<'_>,
+                report: &mut $crate::config::report::Report,
+            ) -> Option<Self> {
+                $crate::config::value::read_text(node, report, $parse)
+            }
+        }
+    )+};
+}
+pub(super) use text;
 
 impl<T: Value> Value for Option<T> {
     const EXAMPLE: &'static str = T::EXAMPLE;
@@ -169,9 +200,8 @@ impl<T: Value> Value for Vec<T> {
     fn read(node: Node<'_>, report: &mut Report) -> Option<Vec<T>> {
         let Some(list) = node.value.get_ref().as_array() else { return node.mismatch(report) };
         if list.len() > MAX_LIST {
-            let (key, len) = (node.key, list.len());
-            report.error(node.span(), format!("`{key}` has {len} entries; write at most {MAX_LIST}"));
-            return None;
+            return node
+                .fail(report, format!("{} entries are too many; write at most {MAX_LIST}", list.len()));
         }
         // Read to the end, so that every wrong entry is reported, not only the first.
         let read: Vec<Option<T>> = list.iter().map(|value| T::read(node.with(value), report)).collect();
@@ -184,6 +214,7 @@ impl<T: Value> Value for Vec<T> {
 pub struct Tables<T>(pub Vec<(String, T)>);
 
 impl<T: Value> Value for Tables<T> {
+    const NAMED: bool = true;
     fn kind() -> String {
         "a table of named tables".to_owned()
     }

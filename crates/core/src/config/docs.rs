@@ -1,0 +1,51 @@
+//! The reference docs and the JSON Schema of a file, from the definitions that read it.
+
+use std::fmt::Write;
+
+use serde_json::{Value as Json, json};
+
+use super::table::{Field, joined};
+use super::value::Value;
+
+/// A page of Markdown: one table of keys a section of the file.
+pub fn reference<T: Value>(title: &str, introduction: &str) -> String {
+    let mut page = format!("# {title}\n\n{introduction}\n");
+    for section in T::fields() {
+        let name =
+            if section.named { format!("[{}.NAME]", section.key) } else { format!("[{}]", section.key) };
+        let _ = write!(page, "\n## `{name}`\n\n{}\n\n", joined(section.doc));
+        page.push_str("| key | type | default | meaning |\n| --- | --- | --- | --- |\n");
+        rows("", (section.fields)(), &mut page);
+    }
+    page
+}
+
+fn rows(prefix: &str, fields: &[Field], page: &mut String) {
+    for field in fields {
+        let key = format!("{prefix}{}", field.key);
+        let kind = (field.kind)();
+        let kind = ["a ", "an "].iter().find_map(|article| kind.strip_prefix(article)).unwrap_or(&kind);
+        let range = field.range.map(|(low, high)| format!(", {low} to {high}")).unwrap_or_default();
+        let inner = (field.fields)();
+        let default = match field.default {
+            _ if (field.required)() => "required".to_owned(),
+            Some(toml) if inner.is_empty() => format!("`{toml}`"),
+            _ => String::new(),
+        };
+        let only =
+            field.only.map(|(selector, values)| format!(" For `{selector}` {} only.", values.join(", ")));
+        let meaning = joined(field.doc) + &only.unwrap_or_default();
+        let cells = [format!("`{key}`"), format!("{kind}{range}"), default, meaning]
+            .map(|cell| cell.replace('|', "\\|"));
+        let _ = writeln!(page, "| {} |", cells.join(" | "));
+        rows(&format!("{key}."), inner, page);
+    }
+}
+
+/// The JSON Schema (draft 2020-12) of a file, for editors.
+pub fn json_schema<T: Value>(title: &str) -> Json {
+    let mut schema = T::schema();
+    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    schema["title"] = json!(title);
+    schema
+}

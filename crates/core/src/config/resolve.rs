@@ -1,0 +1,248 @@
+//! The file of all roles: names become indices, and contradictions between tables become errors.
+
+use std::net::IpAddr;
+
+use super::class::{Class, ClassTable, Match};
+use super::objective::SloRef;
+use super::pool::{PolicingPolicy, Pool};
+use super::report::{Report, Span};
+use super::sentry::Sentry;
+use super::suggest::{did_you_mean, one_of};
+use super::table::{literal, table};
+use super::value::{Derived, Node, Tables};
+use super::{Policy, WaitLimit};
+use crate::{MAX_CLASSES, Slo};
+
+/// Most matches of all classes together; each is held against all before it.
+const MAX_MATCHES: usize = 1024;
+
+table! {
+    /// The file of all roles.
+    pub struct ConfigFile {
+        /// The gateway: where it listens, what it holds its clients to, whom it trusts.
+        sentry: Sentry = {},
+        /// Servers that do the same work, behind one queue. At least one pool.
+        pool: Tables<Pool>,
+        /// Objectives with a name, for classes that share one.
+        slo: Tables<Slo>,
+        /// Classes of requests: what an objective, a share and a refusal are counted by.
+        class: Tables<ClassTable>,
+    }
+}
+
+/// The file of all roles, with every name resolved.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The gateway.
+    pub sentry: Sentry,
+    /// In the order of the file; at least one.
+    pub pools: Vec<Pool>,
+    /// In the order of the file, `default` last; the index is the [`ClassId`](crate::ClassId).
+    pub classes: Vec<Class>,
+}
+
+impl Derived for Config {
+    type Written = ConfigFile;
+
+    fn derive(file: ConfigFile, root: Node<'_>, report: &mut Report) -> Option<Config> {
+        let named = |(name, pool)| Pool { name, ..pool };
+        let pools: Vec<Pool> = file.pool.0.into_iter().map(named).collect();
+        if pools.is_empty() {
+            report
+                .error(root.span(), "there is no pool; add [pool.NAME] with servers = [\"127.0.0.1:9001\"]");
+            return None;
+        }
+        check_sentry(&file.sentry, root, report);
+        let classes = resolve_classes(file.class.0, &file.slo.0, &pools, root, report)?;
+        check_matches(&classes, root, report);
+        for (index, pool) in pools.iter().enumerate() {
+            check_pool(index, pool, &classes, root, report);
+        }
+        Some(Config { sentry: file.sentry, pools, classes })
+    }
+}
+
+fn check_sentry(sentry: &Sentry, root: Node<'_>, report: &mut Report) {
+    if !sentry.admin.ip().is_loopback() && sentry.admin_token.is_none() {
+        let message = "`admin` is open to the network; add admin_token, or write admin = \"127.0.0.1:9900\"";
+        report.error(root.at(&["sentry", "admin"]), message);
+    }
+    for (i, listen) in sentry.listen.0.iter().enumerate() {
+        if sentry.listen.0[..i].contains(listen) {
+            report.error(
+                root.at(&["sentry", "listen"]),
+                format!("`listen` has {listen} twice; remove one of them"),
+            );
+        }
+        let admin = sentry.admin;
+        let overlap = takes(listen.ip(), admin.ip()) || takes(admin.ip(), listen.ip());
+        if listen.port() != 0 && listen.port() == admin.port() && overlap {
+            let span =
+                ["admin", "listen"].map(|key| root.at(&["sentry", key])).into_iter().max_by_key(|s| s.start);
+            let message =
+                format!("`listen` {listen} and `admin` {admin} clash; give one of them another port");
+            report.error(span.unwrap_or_default(), message);
+        }
+    }
+}
+
+/// Whether listening on `a` takes the ports of `b` as well; the IPv6 wildcard takes those of IPv4.
+fn takes(a: IpAddr, b: IpAddr) -> bool {
+    a == b || a.is_unspecified() && (a.is_ipv6() || b.is_ipv4())
+}
+
+fn check_pool(index: usize, pool: &Pool, classes: &[Class], root: Node<'_>, report: &mut Report) {
+    let at = |path: &[&str]| root.at(&[&["pool", &pool.name], path].concat());
+    if pool.servers.is_empty() {
+        report
+            .error(at(&["servers"]), "`servers` is empty; write for example servers = [\"127.0.0.1:9001\"]");
+    }
+    if let Some(twice) = (1..pool.servers.len()).find(|&i| pool.servers[..i].contains(&pool.servers[i])) {
+        let span =
+            root.find(&["pool", &pool.name, "servers"]).get_ref().get(twice).map(|server| server.span());
+        let message = format!("server {} is there twice; remove one of them", pool.servers[twice]);
+        report.error(span.unwrap_or_else(|| at(&["servers"])), message);
+    }
+    if pool.policing.policy != PolicingPolicy::Off {
+        let message =
+            "`policing` is not in this version and has no effect; write policy = \"off\" or leave it out";
+        report.warn(at(&["policing"]), message);
+    }
+    let ours: Vec<&str> =
+        classes.iter().filter(|class| class.pool == index).map(|class| class.name.as_str()).collect();
+    if ours.is_empty() {
+        report.warn(
+            at(&[]),
+            format!("no class is served by pool `{}`; remove it, or name it in a class", pool.name),
+        );
+    }
+    if let Policy::MaxQwt { limit: WaitLimit::PerClass(limits) } = &pool.admission.policy {
+        for (name, _) in limits.iter().filter(|(name, _)| !ours.contains(&name.as_str())) {
+            let message = format!("no class `{name}` in pool `{}`; {}", pool.name, did_you_mean(name, &ours));
+            report.error(at(&["admission", "limit", name]), message);
+        }
+    }
+}
+
+fn resolve_classes(
+    tables: Vec<(String, ClassTable)>,
+    slos: &[(String, Slo)],
+    pools: &[Pool],
+    root: Node<'_>,
+    report: &mut Report,
+) -> Option<Vec<Class>> {
+    let (default, mut tables): (Vec<_>, Vec<_>) = tables.into_iter().partition(|(name, _)| name == "default");
+    if tables.len() >= MAX_CLASSES {
+        let (name, _) = &tables[MAX_CLASSES - 1];
+        let message = format!("more than {MAX_CLASSES} classes with [class.default]; merge some of them");
+        report.error(root.at(&["class", name]), message);
+        return None;
+    }
+    let default = default.into_iter().next();
+    tables.push(default.unwrap_or_else(|| ("default".to_owned(), literal("{}"))));
+    // Resolved to the end before any is dropped, so that every wrong name is reported.
+    let classes: Vec<Option<Class>> = tables
+        .into_iter()
+        .map(|(name, table)| resolve_class(name, table, slos, pools, root, report))
+        .collect();
+    classes.into_iter().collect()
+}
+
+fn resolve_class(
+    name: String,
+    table: ClassTable,
+    slos: &[(String, Slo)],
+    pools: &[Pool],
+    root: Node<'_>,
+    report: &mut Report,
+) -> Option<Class> {
+    let at = |key: &str| root.at(&["class", &name, key]);
+    match (name.as_str(), table.matches.is_empty()) {
+        ("default", false) => {
+            report.error(at("match"), "[class.default] takes what no other class does; remove its `match`");
+        }
+        ("default", true) | (_, false) => {}
+        (_, true) => {
+            let message =
+                format!("[class.{name}] would take no request; add match = [{{ path = \"/{name}\" }}]");
+            report.error(at("match"), message);
+        }
+    }
+    if table.min_rate.is_some() {
+        report.warn(at("min_rate"), "`min_rate` is not in this version and has no effect");
+    }
+    let slo = match table.slo {
+        None => Some(Slo::default()),
+        Some(SloRef::Inline(slo)) => Some(slo),
+        Some(SloRef::Named(wanted)) => {
+            find("slo", &wanted, slos, |(name, _)| name, at("slo"), report).map(|index| slos[index].1.clone())
+        }
+    };
+    let pool = match (table.pool, pools) {
+        (Some(wanted), _) => find("pool", &wanted, pools, |pool| &pool.name, at("pool"), report),
+        (None, [_]) => Some(0),
+        (None, pools) => {
+            let names: Vec<&str> = pools.iter().map(|pool| pool.name.as_str()).collect();
+            let wanted = format!("add `pool` with {} to [class.{name}]", one_of(&names));
+            report.error(at("pool"), format!("class `{name}` could go to several pools; {wanted}"));
+            None
+        }
+    };
+    let ClassTable { matches, priority, revenue, min_rate, fair_share, .. } = table;
+    Some(Class { name, matches, slo: slo?, priority, revenue, min_rate, pool: pool?, fair_share })
+}
+
+/// The index of what a class names.
+fn find<T>(
+    what: &str,
+    wanted: &str,
+    known: &[T],
+    name: impl Fn(&T) -> &String,
+    span: Span,
+    report: &mut Report,
+) -> Option<usize> {
+    let index = known.iter().position(|entry| name(entry) == wanted);
+    if index.is_none() {
+        let names: Vec<&str> = known.iter().map(|entry| name(entry).as_str()).collect();
+        let hint = match names.as_slice() {
+            [] => format!("add [{what}.{wanted}]"),
+            names => did_you_mean(wanted, names),
+        };
+        report.error(span, format!("there is no [{what}.{wanted}]; {hint}"));
+    }
+    index
+}
+
+/// What is wrong with single matches, and which can never be reached.
+fn check_matches(classes: &[Class], root: Node<'_>, report: &mut Report) {
+    let mut before: Vec<(&Class, &Match)> = Vec::new();
+    for class in classes {
+        let list = root.find(&["class", &class.name, "match"]);
+        for (i, each) in class.matches.iter().enumerate() {
+            let span = list.get_ref().get(i).unwrap_or(list).span();
+            if before.len() == MAX_MATCHES {
+                return report.error(
+                    span,
+                    format!("more than {MAX_MATCHES} matches in all classes; merge some of them"),
+                );
+            }
+            if let Match { method: None, path: None, host: None, header: None, grpc: None } = each {
+                report.error(
+                    span.clone(),
+                    "an empty match takes everything; write for example { path = \"/cart\" }",
+                );
+            }
+            if each.grpc.is_some() && (each.method.is_some() || each.path.is_some()) {
+                report.error(span.clone(), "`grpc` stands for method and path; remove those, or it");
+            }
+            if let Some((taker, _)) = before.iter().find(|(_, earlier)| earlier.covers(each)) {
+                let name = &taker.name;
+                report.warn(span, match *name == class.name {
+                    true => "this never matches: an earlier match of the class takes all of it; remove it".to_owned(),
+                    false => format!("this never matches: [class.{name}] takes all of it; move that class below this one"),
+                });
+            }
+            before.push((class, each));
+        }
+    }
+}
