@@ -1,5 +1,7 @@
 //! The binary `plimsoll`: one subcommand a role or tool, each defined in the crate that does the work.
 
+mod demo;
+
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -14,12 +16,14 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Demo(demo::Args),
     Load(plimsoll_loadgen::cli::Args),
     Testbed(plimsoll_testbed::cli::Args),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().command {
+        Command::Demo(args) => demo::run(args),
         Command::Load(args) => plimsoll_loadgen::cli::run(args),
         Command::Testbed(args) => plimsoll_testbed::cli::run(args),
     }
