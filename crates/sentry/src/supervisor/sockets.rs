@@ -1,0 +1,166 @@
+//! The listening sockets. The parent binds them once and keeps them for its whole life, through every restart
+//! and upgrade: a connection that arrives while no worker accepts waits in the socket's own queue.
+//!
+//! An address has one SO_REUSEPORT socket per worker thread, among which the kernel spreads the connections.
+//! A socket that a later config has no thread for is kept and given to the threads there are: closing it would
+//! reset the connections in its queue.
+
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use plimsoll_core::config;
+use serde::{Deserialize, Serialize};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use super::descriptors;
+
+/// Connections that the kernel completes before anybody accepts them; it lowers this to `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+
+/// The sockets of one address.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Listener {
+    /// The address as the config says it; its port may be 0.
+    pub configured: SocketAddr,
+    /// The address as bound.
+    pub bound: SocketAddr,
+    /// One socket or more, all listening.
+    #[serde(with = "descriptors")]
+    pub sockets: Vec<OwnedFd>,
+}
+
+/// The sockets of all addresses.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Sockets {
+    /// Where requests arrive.
+    pub traffic: Vec<Listener>,
+    /// Where the operator asks, if anywhere.
+    pub admin: Option<Listener>,
+}
+
+impl Sockets {
+    /// Binds what the config asks for and is not held yet. Held sockets that it no longer mentions stay, until
+    /// [`Sockets::release`].
+    ///
+    /// # Errors
+    /// Says which address cannot be bound and why; what was bound before it stays bound.
+    pub fn bind(&mut self, config: &config::Sentry) -> Result<(), String> {
+        let threads = threads(config);
+        for &address in &config.listen.0 {
+            // On its own, an IPv6 wildcard takes IPv4 as well.
+            let v6_only = config.listen.0.iter().any(|a| a.is_ipv4() && a.port() == address.port());
+            let result = match self.traffic.iter_mut().find(|l| l.configured == address) {
+                Some(listener) => listener.grow(threads, v6_only),
+                None => Listener::bind(address, threads, v6_only).map(|l| self.traffic.push(l)),
+            };
+            result.map_err(|e| format!("cannot listen on {address}: {e}"))?;
+        }
+        if self.admin.as_ref().is_none_or(|l| l.configured != config.admin) {
+            let listener = Listener::bind(config.admin, 1, false)
+                .map_err(|e| format!("cannot listen on the admin address {}: {e}", config.admin))?;
+            self.admin = Some(listener);
+        }
+        Ok(())
+    }
+
+    /// Closes what the config no longer mentions, once no worker that serves it is left to hand it to.
+    pub fn release(&mut self, config: &config::Sentry) {
+        self.traffic.retain(|l| config.listen.0.contains(&l.configured));
+    }
+
+    /// Every socket.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> + Clone {
+        self.traffic.iter().chain(&self.admin).flat_map(|l| l.sockets.iter().map(AsFd::as_fd))
+    }
+}
+
+/// Threads that a worker serves requests with.
+pub fn threads(config: &config::Sentry) -> usize {
+    match config.threads {
+        0 => std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
+        threads => threads as usize,
+    }
+}
+
+impl Listener {
+    fn bind(address: SocketAddr, count: usize, v6_only: bool) -> io::Result<Listener> {
+        // A group of SO_REUSEPORT sockets lets any process of the same user join it silently, another sentry
+        // that somebody forgot for example. So ask first whether the address is free for one socket alone.
+        open(address, false, v6_only)?;
+        let first = open(address, true, v6_only)?;
+        let bound = first.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let mut listener = Listener { configured: address, bound, sockets: vec![first.into()] };
+        listener.grow(count, v6_only)?;
+        Ok(listener)
+    }
+
+    fn grow(&mut self, count: usize, v6_only: bool) -> io::Result<()> {
+        // Listening only once all are bound: a connection that finds a group of one would put all the load of the
+        // first moment on the first thread.
+        let mut new = Vec::new();
+        while self.sockets.len() + new.len() < count {
+            new.push(open(self.bound, true, v6_only)?);
+        }
+        self.sockets.extend(new.into_iter().map(OwnedFd::from));
+        for socket in &self.sockets {
+            socket2::SockRef::from(socket).listen(BACKLOG)?;
+        }
+        Ok(())
+    }
+}
+
+/// A socket bound to `address`, not yet listening.
+fn open(address: SocketAddr, shared: bool, v6_only: bool) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // Connections of a predecessor in TIME_WAIT are no reason to refuse the address.
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(shared)?;
+    if address.is_ipv6() && v6_only {
+        socket.set_only_v6(true)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&SockAddr::from(address))?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+
+    fn config(listen: &str, threads: u32) -> config::Sentry {
+        let text = format!("listen = {listen}\nadmin = \"127.0.0.1:0\"\nthreads = {threads}");
+        config::parse(&text, "test").unwrap().0
+    }
+
+    #[test]
+    fn an_address_has_a_socket_a_thread_and_keeps_them() {
+        let mut sockets = Sockets::default();
+        sockets.bind(&config("\"127.0.0.1:0\"", 2)).unwrap();
+        let bound = sockets.traffic[0].bound;
+        assert_ne!(bound.port(), 0);
+        assert_eq!(sockets.descriptors().count(), 2 + 1);
+        TcpStream::connect(bound).unwrap();
+
+        sockets.bind(&config("\"127.0.0.1:0\"", 3)).unwrap();
+        assert_eq!((sockets.traffic[0].sockets.len(), sockets.traffic[0].bound), (3, bound));
+        sockets.bind(&config("\"127.0.0.1:0\"", 1)).unwrap();
+        assert_eq!(sockets.traffic[0].sockets.len(), 3, "a closed socket resets what waits in it");
+
+        sockets.release(&config("\"127.0.0.2:0\"", 1));
+        assert_eq!(sockets.descriptors().count(), 1);
+        TcpStream::connect(bound).unwrap_err();
+    }
+
+    #[test]
+    fn a_second_sentry_on_the_same_address_is_an_error() {
+        let mut first = Sockets::default();
+        first.bind(&config("\"127.0.0.1:0\"", 2)).unwrap();
+        let taken = first.traffic[0].bound;
+        let error = Sockets::default().bind(&config(&format!("\"{taken}\""), 2)).unwrap_err();
+        assert!(error.contains(&taken.to_string()) && error.contains("in use"), "{error}");
+    }
+}
