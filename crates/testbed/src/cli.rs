@@ -1,14 +1,18 @@
 //! `plimsoll testbed`: the command line of the testbed systems.
 
 use std::io;
+use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use plimsoll_core::Nanos;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 
-use crate::pages;
+use crate::graph::cluster::Cluster;
 use crate::server::Server;
+use crate::{graph, pages};
 
 /// Run a small real system to overload
 #[derive(Debug, clap::Args)]
@@ -27,12 +31,49 @@ enum System {
         #[arg(long)]
         json: bool,
     },
+    /// An in-memory graph store: a broker in front of shards, with eleven query types of rising cost.
+    Graph(GraphArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct GraphArgs {
+    /// What this process is.
+    #[arg(long, value_enum, default_value = "all")]
+    role: Role,
+    /// Address to listen on; port 0 takes any free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9100")]
+    listen: SocketAddr,
+    /// Which of the shards this one is, from zero.
+    #[arg(long, default_value_t = 0)]
+    index: u32,
+    /// Where a broker finds its shards, once for each in the order of their index.
+    #[arg(long, value_name = "ADDR")]
+    shard_addr: Vec<SocketAddr>,
+    #[command(flatten)]
+    options: graph::Options,
+    /// Prints one JSON line on stdout when ready.
+    #[arg(long)]
+    json: bool,
+    /// Says nothing to people, and ends when stdin does.
+    #[arg(long, hide = true)]
+    child: bool,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Role {
+    /// Shards and broker, each a process of its own.
+    All,
+    /// One shard.
+    Shard,
+    /// The broker.
+    Broker,
 }
 
 /// Runs until SIGINT or SIGTERM. Fails where the system cannot start, or ended by itself.
 pub fn run(args: Args) -> ExitCode {
     let result = match args.system {
         System::Pages { options, json } => run_pages(options, json),
+        System::Graph(args) => run_graph(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -48,7 +89,7 @@ fn run_pages(options: pages::Options, json: bool) -> io::Result<()> {
     let capacity_per_s = options.capacity_per_s(&pages::MIX, cpus);
     let (workers, work) = (options.workers, options.work.as_str());
     let costs = pages::Route::ALL.map(|route| (route.as_str(), options.cost(route)));
-    until_told(|| {
+    until_told(false, || {
         let server = pages::start(options)?;
         let addr = server.addr();
         if json {
@@ -68,18 +109,100 @@ fn run_pages(options: pages::Options, json: bool) -> io::Result<()> {
     })
 }
 
-/// Serves until a signal, then drains. Signals are caught from before the start, so that none falls between.
-fn until_told(start: impl FnOnce() -> io::Result<Server>) -> io::Result<()> {
+fn run_graph(args: GraphArgs) -> io::Result<()> {
+    let GraphArgs { role, listen, index, shard_addr, options, json, child } = args;
+    let announce = |ready: Value, words: String| {
+        if json {
+            println!("{ready}");
+        }
+        if !child {
+            eprintln!("{words}");
+        }
+    };
+    let wrong = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    match role {
+        Role::All => until_told(false, || {
+            let cluster = Cluster::start(&std::env::current_exe()?, &options, listen)?;
+            let (broker, shards) = (cluster.broker(), cluster.shards().map(|addr| addr.to_string()));
+            let shards: Vec<String> = shards.collect();
+            let words =
+                format!("graph store on http://{broker}/q/QT1 to QT11, shards on {}", shards.join(", "));
+            announce(json!({ "ready": "graph", "addr": broker.to_string(), "shards": shards }), words);
+            Ok(cluster)
+        }),
+        Role::Shard if index >= options.shard.shards => wrong("--index must be below --shards"),
+        Role::Shard => until_told(child, || {
+            let server = graph::shard::start(&options, index as usize, listen)?;
+            let addr = server.addr();
+            let ready = json!({ "ready": "shard", "addr": addr.to_string(), "index": index });
+            announce(ready, format!("shard {index} on http://{addr}"));
+            Ok(server)
+        }),
+        Role::Broker if shard_addr.is_empty() => wrong("a broker needs a --shard-addr for each shard"),
+        Role::Broker => until_told(child, || {
+            let server = graph::broker::start(&options, &shard_addr, listen)?;
+            let addr = server.addr();
+            let ready = json!({ "ready": "broker", "addr": addr.to_string(), "shards": shard_addr.len() });
+            announce(ready, format!("broker on http://{addr}, {} shards", shard_addr.len()));
+            Ok(server)
+        }),
+    }
+}
+
+/// Something that runs until it is stopped.
+trait Running {
+    /// Resolves when it has ended by itself, with how.
+    async fn ended(&mut self) -> io::Error;
+    /// Lets it finish what it has begun.
+    fn stop(self);
+}
+
+impl Running for Server {
+    async fn ended(&mut self) -> io::Error {
+        Server::ended(self).await;
+        io::Error::other("the server has ended")
+    }
+    fn stop(self) {
+        Server::stop(self);
+    }
+}
+
+impl Running for Cluster {
+    async fn ended(&mut self) -> io::Error {
+        loop {
+            if let Err(error) = self.check() {
+                return error;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+    fn stop(self) {}
+}
+
+/// Runs until a signal, or the end of stdin where `with_stdin`. Signals are caught from before the start, so that
+/// none falls between.
+fn until_told<R: Running>(with_stdin: bool, start: impl FnOnce() -> io::Result<R>) -> io::Result<()> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        let mut server = start()?;
+        let mut running = start()?;
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
-            () = server.ended() => return Err(io::Error::other("the server has ended")),
+            () = stdin_closed(), if with_stdin => {}
+            error = running.ended() => return Err(error),
         }
-        server.stop();
+        running.stop();
         Ok(())
     })
+}
+
+/// On a thread of its own: a runtime would wait for its blocking read for ever.
+async fn stdin_closed() {
+    let (closed, is_closed) = oneshot::channel::<()>();
+    std::thread::spawn(move || {
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        drop(closed);
+    });
+    let _ = is_closed.await;
 }

@@ -6,6 +6,7 @@
 
 pub mod cli;
 pub mod clock;
+pub mod graph;
 pub mod http;
 pub mod pages;
 pub mod pool;

@@ -180,7 +180,7 @@ async fn serve<H: Handler>(listener: TcpListener, handler: Rc<H>, mut ends: mpsc
 
 /// Runs hyper's tasks where the handler lives.
 #[derive(Clone, Copy)]
-struct OnThisThread;
+pub(crate) struct OnThisThread;
 
 impl<F: Future + 'static> hyper::rt::Executor<F> for OnThisThread {
     fn execute(&self, future: F) {

@@ -1,11 +1,14 @@
 //! The pages service over real sockets.
 
-use std::io::{Read, Write};
+mod common;
+
+use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
+use common::{ask, get, send};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
@@ -28,20 +31,6 @@ fn options(cost: Nanos) -> Options {
 
 fn start(options: Options) -> Server {
     pages::start(options).unwrap()
-}
-
-/// The whole answer, head and body, of one request on a connection of its own.
-fn ask(addr: SocketAddr, method: &str, target: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(addr)?;
-    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
-    write!(stream, "{method} {target} HTTP/1.1\r\nhost: pages\r\nconnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
-}
-
-fn get(addr: SocketAddr, target: &str) -> String {
-    ask(addr, "GET", target).unwrap()
 }
 
 #[test]
@@ -100,8 +89,7 @@ fn a_stall_holds_every_worker() {
 async fn a_death_cuts_every_connection() {
     let mut server = start(options(Nanos::from_secs(5)));
     let addr = server.addr();
-    let mut in_service = TcpStream::connect(addr).unwrap();
-    in_service.write_all(b"GET /heavy HTTP/1.1\r\nhost: pages\r\n\r\n").unwrap();
+    let mut in_service = send(addr, "GET", "/heavy").unwrap();
     let _ = ask(addr, "POST", "/_fault?die");
     tokio::time::timeout(Duration::from_secs(10), server.ended()).await.expect("it ends at once");
     let mut answer = Vec::new();
