@@ -41,7 +41,7 @@ have_cargo-deny() { command -v cargo-deny; }
 install_cargo-deny() { cargo install --locked cargo-deny; }
 have_cargo-fuzz() { command -v cargo-fuzz; }
 install_cargo-fuzz() { cargo install --locked cargo-fuzz; }
-have_servers() { ci/servers.sh check; }
+have_servers() { PATH="$PATH:$(go env GOPATH 2>/dev/null)/bin" && ci/servers.sh check; }
 install_servers() { ci/servers.sh install; }
 
 # tests ARGUMENTS...: cargo test, remembering the id of every test that passed.
@@ -53,6 +53,14 @@ tests() {
     /^ +Doc-tests / { binary = "doc-" $2 }
     /^test .* \.\.\. ok$/ { id = $2; for (i = 3; i < NF - 1; i++) id = id " " $i; sub(/ \(line [0-9]+\)/, "", id); print "test " binary " " id }
   ' "$work/tests.log" >>"$work/ids"
+  return "$code"
+}
+
+# script COMMAND...: a check of ours, remembering the id of every line that says `KIND NAME ok`.
+script() {
+  "$@" | tee "$work/script.log"
+  local code=${PIPESTATUS[0]}
+  sed -n 's/^\([a-z-]* [^ ]*\) ok$/\1/p' "$work/script.log" >>"$work/ids"
   return "$code"
 }
 
