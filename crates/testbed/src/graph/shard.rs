@@ -62,7 +62,7 @@ impl Default for ShardOptions {
             engines: 2,
             work: WorkKind::Wait,
             subquery_cost: Nanos::from_micros(200),
-            edge_cost: Nanos::from_micros(2),
+            edge_cost: Nanos::from_micros(10),
             max_util: 0.8,
         }
     }
