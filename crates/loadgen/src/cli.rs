@@ -60,7 +60,7 @@ pub struct Args {
     /// Accept any certificate
     #[arg(long)]
     insecure: bool,
-    /// The most connections at a time; requests wait while all are in use [default: 2000, HTTP/2: 4]
+    /// The most connections at a time; requests wait while all are in use [default: 2000, HTTP/2: 20]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections: Option<u32>,
     /// The most requests at a time on one HTTP/2 connection
@@ -174,9 +174,10 @@ fn split_path(url: &Uri) -> Result<(Uri, mix::Mix), String> {
     let mut parts = url.clone().into_parts();
     let root = PathAndQuery::from_static("/");
     let path = parts.path_and_query.replace(root.clone()).unwrap_or(root);
-    let target = Uri::from_parts(parts).map_err(|e| format!("target `{url}`: {e}"))?;
+    let target = Uri::from_parts(parts)
+        .map_err(|_| format!("target `{url}`: write a URL, as in \"http://127.0.0.1:8080\""))?;
     let request = mix::Request {
-        name: "get".into(),
+        name: path.to_string(),
         method: Method::GET,
         path,
         share: 1.0,

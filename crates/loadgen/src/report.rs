@@ -68,7 +68,7 @@ impl Figures {
 }
 
 /// To a thousandth: no figure here is known better.
-fn rounded(figure: f64) -> f64 {
+pub(crate) fn rounded(figure: f64) -> f64 {
     (figure * 1e3).round() / 1e3
 }
 

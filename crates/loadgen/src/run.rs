@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::MissedTickBehavior;
 
 use crate::clock::Clock;
-use crate::report::{Report, Table};
+use crate::report::{Report, Table, rounded};
 use crate::schedule::{Arrival, Arrivals, Rate, Spacing};
 use crate::stats::Tally;
 use crate::system;
@@ -76,7 +76,7 @@ impl Plan {
             insecure: false,
             connections: match http {
                 HttpVersion::Http1 => 2_000,
-                HttpVersion::Http2 => 4,
+                HttpVersion::Http2 => 20,
             },
             streams: 100,
             timeout: Nanos::from_secs(60),
@@ -177,12 +177,12 @@ pub async fn run(
     Ok(Report {
         table: Table::new(names(&plan.mix), &total, duration),
         target: plan.target.to_string(),
-        rate: plan.rate.expected(plan.duration) / plan.duration.as_secs_f64(),
+        rate: rounded(plan.rate.expected(plan.duration) / plan.duration.as_secs_f64()),
         schedule: plan.rate.to_string(),
         spacing: plan.spacing,
         seed: plan.seed,
-        duration_s: duration.as_secs_f64(),
-        elapsed_s: clock.now().as_secs_f64(),
+        duration_s: rounded(duration.as_secs_f64()),
+        elapsed_s: rounded(clock.now().as_secs_f64()),
         interrupted: interrupted_at.is_some(),
     })
 }
