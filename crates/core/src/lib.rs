@@ -5,6 +5,7 @@
 
 pub mod backlog;
 pub mod class;
+pub mod classify;
 pub mod config;
 pub mod estimator;
 

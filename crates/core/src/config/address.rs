@@ -6,10 +6,10 @@ use std::str::FromStr;
 
 use http::uri::Authority;
 use ipnet::IpNet;
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
 use super::report::Report;
-use super::value::{Node, Value, text};
+use super::value::{MAX_LIST, Node, Shape, Value, text};
 
 text! {
     SocketAddr: "an address and a port", "127.0.0.1:8080", {}, |text| {
@@ -46,23 +46,21 @@ fn port_error(port: &str) -> Option<String> {
 pub struct Listen(pub Vec<SocketAddr>);
 
 impl Value for Listen {
-    const EXAMPLE: &'static str = SocketAddr::EXAMPLE;
-    fn kind() -> String {
-        "an address and a port, or a list of them".to_owned()
-    }
-    fn schema() -> Json {
-        let one = SocketAddr::schema();
-        json!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }] })
-    }
+    const SHAPE: Shape = Shape::new(
+        || "an address and a port, or a list of them".to_owned(),
+        SocketAddr::SHAPE.example,
+        || {
+            let one = (SocketAddr::SHAPE.schema)();
+            json!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1, "maxItems": MAX_LIST }] })
+        },
+    );
     fn read(node: Node<'_>, report: &mut Report) -> Option<Listen> {
         if !node.value.get_ref().is_array() {
             return SocketAddr::read(node, report).map(|address| Listen(vec![address]));
         }
         let addresses = Vec::<SocketAddr>::read(node, report)?;
         if addresses.is_empty() {
-            report
-                .error(node.span(), format!("`{}` is empty; write for example {}", node.key, Self::EXAMPLE));
-            return None;
+            return node.fail(report, "an empty list; write for example \"127.0.0.1:8080\"");
         }
         Some(Listen(addresses))
     }
@@ -104,7 +102,9 @@ impl FromStr for Server {
         };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         if rest.contains(['/', '?', '#', '@']) {
-            return Err(format!("\"{text}\" has more than a host and a port; requests keep their own path"));
+            return Err(format!(
+                "\"{text}\" has more than a host and a port; remove the rest (requests keep their own path)"
+            ));
         }
         let authority: Authority = rest.parse().map_err(|_| wrong())?;
         let host = authority.host();

@@ -1,10 +1,11 @@
 //! `admission = { ... }` of a pool: which policy decides, and what it was told.
 
-use serde_json::{Value as Json, json};
+use serde_json::json;
+use toml::de::DeValue;
 
 use super::report::Report;
 use super::table::{choice, table};
-use super::value::{Derived, Node, Tables, Value};
+use super::value::{Derived, Node, Shape, Tables, Value};
 use crate::Nanos;
 
 choice! {
@@ -137,26 +138,25 @@ pub enum LimitValue {
 const MAX_LIMIT: u32 = 1_000_000;
 
 impl Value for LimitValue {
-    const EXAMPLE: &'static str = "400";
-    fn kind() -> String {
-        "a whole number (maxql), a duration or a table of them (maxqwt)".to_owned()
-    }
-    fn schema() -> Json {
-        json!({ "anyOf": [
-            { "type": "integer", "minimum": 1, "maximum": MAX_LIMIT }, Nanos::schema(), Tables::<Nanos>::schema()
-        ] })
-    }
+    const SHAPE: Shape = Shape::new(
+        || "a whole number (maxql), a duration or a table of them (maxqwt)".to_owned(),
+        || "400".to_owned(),
+        || {
+            let count = json!({ "type": "integer", "minimum": 1, "maximum": MAX_LIMIT });
+            json!({ "anyOf": [count, (Nanos::SHAPE.schema)(), (Tables::<Nanos>::SHAPE.schema)()] })
+        },
+    );
     fn read(node: Node<'_>, report: &mut Report) -> Option<LimitValue> {
-        let value = node.value.get_ref();
-        if value.is_integer() {
-            u32::read(node, report).map(LimitValue::Count)
-        } else if value.is_table() {
-            let classes = Tables::<Nanos>::read(node, report)?;
-            Some(LimitValue::Wait(WaitLimit::PerClass(classes.0)))
-        } else if value.is_str() {
-            Nanos::read(node, report).map(|wait| LimitValue::Wait(WaitLimit::All(wait)))
-        } else {
-            node.mismatch(report)
+        match node.value.get_ref() {
+            DeValue::Integer(_) => u32::read(node, report).map(LimitValue::Count),
+            DeValue::String(_) => {
+                Nanos::read(node, report).map(|wait| LimitValue::Wait(WaitLimit::All(wait)))
+            }
+            DeValue::Table(_) => {
+                let classes = Tables::read(node, report)?;
+                Some(LimitValue::Wait(WaitLimit::PerClass(classes.0)))
+            }
+            _ => node.mismatch(report),
         }
     }
 }

@@ -1,14 +1,14 @@
 //! `[class.NAME]`: what an objective holds for, and how a request is recognised.
 
 use http::{HeaderName, Method};
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
 use super::objective::SloRef;
 use super::pattern::{GrpcPattern, HostPattern, PathPattern, ValuePattern};
 use super::report::Report;
 use super::table::table;
 use super::units::Rate;
-use super::value::{Node, Value};
+use super::value::{Node, Shape, Value};
 use crate::Slo;
 
 table! {
@@ -93,20 +93,18 @@ table! {
 }
 
 impl Value for FairShare {
-    const EXAMPLE: &'static str = "{ header = \"x-api-key\" }";
-    fn kind() -> String {
-        "\"address\" or a table with a header".to_owned()
-    }
-    fn schema() -> Json {
-        json!({ "anyOf": [{ "const": "address" }, FairShareTable::schema()] })
-    }
+    const SHAPE: Shape = Shape::new(
+        || "\"address\" or a table with a header".to_owned(),
+        || "{ header = \"x-api-key\" }".to_owned(),
+        || json!({ "anyOf": [{ "const": "address" }, (FairShareTable::SHAPE.schema)()] }),
+    );
     fn read(node: Node<'_>, report: &mut Report) -> Option<FairShare> {
-        match node.value.get_ref().as_str() {
-            Some("address") => Some(FairShare::Address),
-            None if node.value.get_ref().is_table() => {
-                FairShareTable::read(node, report).map(|table| FairShare::Header(table.header))
-            }
-            _ => node.mismatch(report),
+        if node.text() == Some("address") {
+            Some(FairShare::Address)
+        } else if node.value.get_ref().is_table() {
+            FairShareTable::read(node, report).map(|table| FairShare::Header(table.header))
+        } else {
+            node.mismatch(report)
         }
     }
 }

@@ -10,12 +10,15 @@ use super::value::Value;
 /// A page of Markdown: one table of keys a section of the file.
 pub fn reference<T: Value>(title: &str, introduction: &str) -> String {
     let mut page = format!("# {title}\n\n{introduction}\n");
-    for section in T::fields() {
-        let name =
-            if section.named { format!("[{}.NAME]", section.key) } else { format!("[{}]", section.key) };
+    for section in T::SHAPE.fields {
+        let name = if section.shape.named {
+            format!("[{}.NAME]", section.key)
+        } else {
+            format!("[{}]", section.key)
+        };
         let _ = write!(page, "\n## `{name}`\n\n{}\n\n", joined(section.doc));
         page.push_str("| key | type | default | meaning |\n| --- | --- | --- | --- |\n");
-        rows("", (section.fields)(), &mut page);
+        rows("", section.shape.fields, &mut page);
     }
     page
 }
@@ -23,12 +26,12 @@ pub fn reference<T: Value>(title: &str, introduction: &str) -> String {
 fn rows(prefix: &str, fields: &[Field], page: &mut String) {
     for field in fields {
         let key = format!("{prefix}{}", field.key);
-        let kind = (field.kind)();
+        let kind = (field.shape.kind)();
         let kind = ["a ", "an "].iter().find_map(|article| kind.strip_prefix(article)).unwrap_or(&kind);
         let range = field.range.map(|(low, high)| format!(", {low} to {high}")).unwrap_or_default();
-        let inner = (field.fields)();
+        let inner = field.shape.fields;
         let default = match field.default {
-            _ if (field.required)() => "required".to_owned(),
+            _ if field.is_required() => "required".to_owned(),
             Some(toml) if inner.is_empty() => format!("`{toml}`"),
             _ => String::new(),
         };
@@ -44,7 +47,7 @@ fn rows(prefix: &str, fields: &[Field], page: &mut String) {
 
 /// The JSON Schema (draft 2020-12) of a file, for editors.
 pub fn json_schema<T: Value>(title: &str) -> Json {
-    let mut schema = T::schema();
+    let mut schema = (T::SHAPE.schema)();
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!(title);
     schema

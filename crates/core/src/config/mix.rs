@@ -2,11 +2,11 @@
 
 use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Method};
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
 use super::report::Report;
 use super::table::table;
-use super::value::{Derived, MAX_LIST, Node, Tables, Value};
+use super::value::{Derived, MAX_LIST, Node, Shape, Tables, Value};
 use crate::Nanos;
 
 table! {
@@ -31,7 +31,7 @@ table! {
         body: String = "",
         /// Headers to send.
         headers: Headers = {},
-        /// How long the client waits: what comes later is no goodput. Also sent with the request.
+        /// How long the client waits: what comes later is no goodput.
         deadline: Option<Nanos> ["1ms"..="24h"],
     }
 }
@@ -41,34 +41,33 @@ table! {
 pub struct Headers(pub Vec<(HeaderName, HeaderValue)>);
 
 impl Value for Headers {
-    const EXAMPLE: &'static str = "{ content-type = \"application/json\" }";
-    fn kind() -> String {
-        "a table of header names and values".to_owned()
-    }
-    fn schema() -> Json {
-        let names = HeaderName::schema();
-        json!({
-            "type": "object",
-            "propertyNames": names,
-            "additionalProperties": HeaderValue::schema(),
-            "maxProperties": MAX_LIST,
-        })
-    }
+    const SHAPE: Shape = Shape::new(
+        || "a table of header names and values".to_owned(),
+        || "{ content-type = \"application/json\" }".to_owned(),
+        || {
+            json!({
+                "type": "object",
+                "propertyNames": (HeaderName::SHAPE.schema)(),
+                "additionalProperties": (HeaderValue::SHAPE.schema)(),
+                "maxProperties": MAX_LIST,
+            })
+        },
+    );
     fn read(node: Node<'_>, report: &mut Report) -> Option<Headers> {
-        let mut entries: Vec<_> = node.table::<Self>(report)?.iter().collect();
+        let entries = node.entries::<Self>(report)?;
         if entries.len() > MAX_LIST {
             return node
                 .fail(report, format!("{} headers are too many; write at most {MAX_LIST}", entries.len()));
         }
-        entries.sort_by_key(|(name, _)| name.span().start);
         let mut headers = Vec::new();
-        for &(key, value) in &entries {
+        for (key, entry) in &entries {
             let name = key.get_ref().parse::<HeaderName>();
             if name.is_err() {
-                report.error(key.span(), format!("`{}` is not a header name", key.get_ref()));
+                let message =
+                    format!("`{}` is not a header name; write for example x-api-key", key.get_ref());
+                report.error(key.span(), message);
             }
-            let value = HeaderValue::read(Node { key: key.get_ref(), value, example: "" }, report);
-            headers.extend(name.ok().zip(value));
+            headers.extend(name.ok().zip(HeaderValue::read(*entry, report)));
         }
         (headers.len() == entries.len()).then_some(Headers(headers))
     }

@@ -20,6 +20,8 @@ mod scalar;
 mod sentry;
 mod suggest;
 mod table;
+#[cfg(test)]
+mod tests;
 mod units;
 mod value;
 

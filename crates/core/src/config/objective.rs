@@ -1,66 +1,64 @@
 //! `[slo.NAME]` and `slo = ...`: objectives as a file writes them.
 
-use serde_json::{Value as Json, json};
+use serde_json::json;
+use toml::de::DeValue;
 
 use super::report::Report;
 use super::table::Field;
-use super::value::{Node, Value};
+use super::value::{Node, Shape, Value};
 use crate::{Nanos, Percentile, Slo};
 
 /// Most percentiles of one objective.
 const MAX_TARGETS: usize = 16;
+const EXAMPLE: &str = "{ p50 = \"18ms\", p90 = \"50ms\" }";
 
 impl Value for Slo {
-    const EXAMPLE: &'static str = "{ p50 = \"18ms\", p90 = \"50ms\" }";
-    fn kind() -> String {
-        "a table of percentiles and durations".to_owned()
-    }
-    fn schema() -> Json {
-        json!({
-            "type": "object",
-            "patternProperties": { r"^p[0-9]{1,2}(\.[0-9]{1,3})?$": Nanos::schema() },
-            "minProperties": 1,
-            "maxProperties": MAX_TARGETS,
-            "additionalProperties": false,
-        })
-    }
-    fn fields() -> &'static [Field] {
-        &[Field {
+    const SHAPE: Shape = Shape {
+        fields: &[Field {
             key: "pNN",
             doc: &[
-                "The response time that NN % of the requests may take at most, in the queue and at the server.",
+                "The response time, in the queue and at the server, that NN % of the requests may take at most.",
                 "Any percentile, also p99.9; one is enough.",
             ],
             default: None,
             range: None,
             only: None,
-            named: false,
-            required: || true,
-            kind: Nanos::kind,
-            schema: Nanos::schema,
-            fields: Nanos::fields,
-        }]
-    }
+            shape: Nanos::SHAPE,
+        }],
+        ..Shape::new(
+            || "a table of percentiles and durations".to_owned(),
+            || EXAMPLE.to_owned(),
+            || {
+                json!({
+                    "type": "object",
+                    "patternProperties": { r"^p[0-9]{1,2}(\.[0-9]{1,3})?$": (Nanos::SHAPE.schema)() },
+                    "minProperties": 1,
+                    "maxProperties": MAX_TARGETS,
+                    "additionalProperties": false,
+                })
+            },
+        )
+    };
     fn read(node: Node<'_>, report: &mut Report) -> Option<Slo> {
-        let table = node.table::<Self>(report)?;
-        if !(1..=MAX_TARGETS).contains(&table.len()) {
-            let found = table.len();
+        let entries = node.entries::<Self>(report)?;
+        if !(1..=MAX_TARGETS).contains(&entries.len()) {
+            let found = entries.len();
             return node.fail(
                 report,
-                format!("{found} percentiles; write 1 to {MAX_TARGETS}, for example {}", Self::EXAMPLE),
+                format!("{found} percentiles; write 1 to {MAX_TARGETS}, for example {EXAMPLE}"),
             );
         }
         let mut targets = Vec::new();
-        for (key, value) in table {
+        for (key, entry) in &entries {
             match key.get_ref().parse::<Percentile>() {
                 Ok(percentile) => {
-                    let limit = Nanos::read(Node { key: key.get_ref(), value, example: "" }, report);
-                    targets.extend(limit.map(|limit| (percentile, limit, value.span())));
+                    let limit = Nanos::read(*entry, report);
+                    targets.extend(limit.map(|limit| (percentile, limit, entry.span())));
                 }
                 Err(error) => report.error(key.span(), error),
             }
         }
-        if targets.len() < table.len() {
+        if targets.len() < entries.len() {
             return None;
         }
         targets.sort_by_key(|&(percentile, ..)| percentile);
@@ -89,18 +87,16 @@ pub enum SloRef {
 }
 
 impl Value for SloRef {
-    const EXAMPLE: &'static str = Slo::EXAMPLE;
-    fn kind() -> String {
-        "the name of an SLO, or a table of percentiles and durations".to_owned()
-    }
-    fn schema() -> Json {
-        json!({ "anyOf": [String::schema(), Slo::schema()] })
-    }
+    const SHAPE: Shape = Shape::new(
+        || "the name of an SLO, or a table of percentiles and durations".to_owned(),
+        Slo::SHAPE.example,
+        || json!({ "anyOf": [{ "type": "string" }, (Slo::SHAPE.schema)()] }),
+    );
     fn read(node: Node<'_>, report: &mut Report) -> Option<SloRef> {
-        match node.value.get_ref().as_str() {
-            Some(name) => Some(SloRef::Named(name.to_owned())),
-            None if node.value.get_ref().is_table() => Slo::read(node, report).map(SloRef::Inline),
-            None => node.mismatch(report),
+        match node.value.get_ref() {
+            DeValue::String(name) => Some(SloRef::Named(name.to_string())),
+            DeValue::Table(_) => Slo::read(node, report).map(SloRef::Inline),
+            _ => node.mismatch(report),
         }
     }
 }

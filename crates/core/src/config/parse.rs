@@ -3,7 +3,7 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::report::{Errors, Report, Span, Warning};
+use super::report::{Errors, Report, Warning};
 use super::value::{Node, Value};
 
 /// Longest file that is read, in bytes.
@@ -17,9 +17,7 @@ pub const MAX_FILE: usize = 1 << 20;
 pub fn parse<T: Value>(text: &str, file: &str) -> Result<(T, Vec<Warning>), Errors> {
     let mut report = Report::default();
     let value = read_document(text, &mut report);
-    let warnings = report.finish(text, file)?;
-    // Whoever returns no value has said why, so this is reached with one.
-    value.map(|value| (value, warnings)).ok_or_else(|| Errors { diagnostics: Vec::new(), more: 0 })
+    report.finish(value, text, file)
 }
 
 fn read_document<T: Value>(text: &str, report: &mut Report) -> Option<T> {
@@ -28,28 +26,43 @@ fn read_document<T: Value>(text: &str, report: &mut Report) -> Option<T> {
         return None;
     }
     let (table, mistakes) = DeTable::parse_recoverable(text);
-    for mistake in &mistakes {
-        let span = mistake.span().unwrap_or(0..0);
-        report.error(span.clone(), syntax_message(text, &span, mistake.message()));
-    }
     if !mistakes.is_empty() {
+        report_mistakes(text, &mistakes, report);
         return None;
     }
     let span = table.span();
     let root = Spanned::new(span, DeValue::Table(table.into_inner()));
-    T::read(Node { key: "the file", value: &root, example: "" }, report)
+    T::read(Node::new("the file", &root), report)
 }
 
-/// What the TOML reader says, in the words of this program where they are clearer.
-fn syntax_message(text: &str, span: &Span, message: &str) -> String {
-    if message != "duplicate key" {
-        return format!("not TOML: {message}");
+/// Says what the TOML reader said, in the words of this program where they are clearer.
+fn report_mistakes(text: &str, mistakes: &[toml::de::Error], report: &mut Report) {
+    // Within a table that is there twice, its keys are as well.
+    let mut table_end = 0;
+    for mistake in mistakes {
+        let span = mistake.span().unwrap_or(0..0);
+        let message = mistake.message();
+        if message != "duplicate key" {
+            // How an address or a duration without quotes looks to the reader.
+            let unquoted = message.ends_with("expected nothing") || message.starts_with("string values must");
+            let hint = if unquoted { "; write text, durations and addresses in quotes" } else { "" };
+            report.error(span, format!("not TOML: {message}{hint}"));
+            continue;
+        }
+        if span.start < table_end {
+            continue;
+        }
+        let line_start = text[..span.start].rfind('\n').map_or(0, |newline| newline + 1);
+        let line = text[line_start..].lines().next().unwrap_or("").trim();
+        if line.starts_with('[') {
+            table_end = text[span.end..].find("\n[").map_or(text.len(), |header| span.end + header);
+            report.error(
+                span,
+                format!("the table {line} is there twice; merge the two, or give one another name"),
+            );
+        } else {
+            let name = &text[span.clone()];
+            report.error(span, format!("`{name}` is set twice; remove one of them"));
+        }
     }
-    let name = &text[span.clone()];
-    let line_start = text[..span.start].rfind('\n').map_or(0, |i| i + 1);
-    if !text[line_start..].trim_start().starts_with('[') {
-        return format!("`{name}` is set twice; remove one of them");
-    }
-    let header = text[line_start..].lines().next().unwrap_or("").trim();
-    format!("the table {header} is there twice; merge the two or give one another name")
 }

@@ -24,7 +24,7 @@ impl Admission {
             }
         }
         let value = Spanned::new(0..0, DeValue::Table(table));
-        let admission = Admission::read(Node { key: "policy", value: &value, example: "" }, &mut report);
+        let admission = Admission::read(Node::new("policy", &value), &mut report);
         let errors: Vec<String> = report.error_messages().collect();
         match admission {
             Some(admission) if errors.is_empty() => Ok(admission),
@@ -111,7 +111,7 @@ mod tests {
             ("bouncer,allowance=1.5", "from 0.0 to 1.0"),
             ("bouncer,allowance", "`allowance` is not key=value"),
             ("bouncer,allowance=0.1,underserved=1", "exclude each other"),
-            ("bouncer,limit=3", "only maxql or maxqwt takes it"),
+            ("bouncer,limit=3", "write policy = \"maxql\" or \"maxqwt\""),
             ("maxql", "limit = 400"),
             ("maxql,limit=15ms", "limit = 400"),
             ("maxql,limit=400,limit=400", "set already"),

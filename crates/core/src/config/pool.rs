@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use http::uri::PathAndQuery;
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
 use super::address::Server;
 use super::admission::{Admission, Mode};
 use super::report::Report;
 use super::table::{choice, table};
-use super::value::{Node, Value};
+use super::value::{Node, Shape, Value};
 use crate::Nanos;
 
 table! {
@@ -21,11 +21,11 @@ table! {
         workers: Workers = "adaptive",
         /// Requests that wait at most, whatever the policy thinks. 800 is what all policies of the paper ran with.
         max_queue: u32 [1..=1000000] = 800,
-        /// "auto" speaks HTTP/2 to the servers for gRPC and HTTP/1.1 for the rest; over TLS, what the server prefers.
+        /// "auto" speaks HTTP/2 to the servers for gRPC, and HTTP/1.1 for the rest.
         protocol: Protocol = "auto",
         /// Which requests may enter the queue.
         admission: Admission = {},
-        /// Which classes pass the gate when there is too much of everything.
+        /// Which classes pass the gate when there is too much of everything. Not in this version.
         policing: Policing = {},
         /// How long connecting to a server may take.
         connect_timeout: Nanos ["1ms"..="10m"] = "1s",
@@ -107,7 +107,7 @@ choice! {
 choice! {
     /// What is spoken to the servers.
     pub enum Protocol {
-        /// HTTP/2 for gRPC, HTTP/1.1 for the rest; over TLS, what the server prefers.
+        /// HTTP/2 for gRPC, HTTP/1.1 for the rest.
         Auto = "auto",
         /// HTTP/1.1 always.
         Http1 = "http1",
@@ -129,27 +129,20 @@ pub enum Workers {
 const MAX_WORKERS: u32 = 100_000;
 
 impl Value for Workers {
-    const EXAMPLE: &'static str = "\"adaptive\"";
-    fn kind() -> String {
-        format!("a whole number from 1 to {MAX_WORKERS}, or \"adaptive\"")
-    }
-    fn schema() -> Json {
-        json!({ "anyOf": [{ "type": "integer", "minimum": 1, "maximum": MAX_WORKERS }, { "const": "adaptive" }] })
-    }
+    const SHAPE: Shape = Shape::new(
+        || format!("a whole number from 1 to {MAX_WORKERS}, or \"adaptive\""),
+        || "\"adaptive\"".to_owned(),
+        || json!({ "anyOf": [{ "type": "integer", "minimum": 1, "maximum": MAX_WORKERS }, { "const": "adaptive" }] }),
+    );
     fn read(node: Node<'_>, report: &mut Report) -> Option<Workers> {
-        match node.value.get_ref().as_str() {
-            Some("adaptive") => return Some(Workers::Adaptive),
-            Some(text) => {
-                let message = format!("\"{text}\" is not known here; write {}", Self::kind());
-                return node.fail(report, message);
-            }
-            None if node.value.get_ref().is_integer() => {}
-            None => return node.mismatch(report),
+        if node.value.get_ref().is_integer() {
+            let workers = u32::read(node, report)?;
+            return if (1..=MAX_WORKERS).contains(&workers) {
+                Some(Workers::Fixed(workers))
+            } else {
+                node.out_of_range(report)
+            };
         }
-        let workers = u32::read(node, report)?;
-        if !(1..=MAX_WORKERS).contains(&workers) {
-            return node.fail(report, format!("{workers} is out of range; write {}", Self::kind()));
-        }
-        Some(Workers::Fixed(workers))
+        if node.text() == Some("adaptive") { Some(Workers::Adaptive) } else { node.mismatch(report) }
     }
 }

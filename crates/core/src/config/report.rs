@@ -35,10 +35,22 @@ impl Report {
         self.errors.iter().map(|(_, message)| printable(message, MAX_MESSAGE))
     }
 
-    /// Turns byte spans into lines and columns of `text`: the warnings, or the errors where there are any.
-    pub(super) fn finish(self, text: &str, file: &str) -> Result<Vec<Diagnostic>, Errors> {
+    /// Turns byte spans into lines and columns of `text`: the value with its warnings, or the errors.
+    pub(super) fn finish<T>(
+        mut self,
+        value: Option<T>,
+        text: &str,
+        file: &str,
+    ) -> Result<(T, Vec<Warning>), Errors> {
+        if let (Some(value), true) = (value, self.errors.is_empty()) {
+            return Ok((value, locate(self.warnings, text, file, "warning: ")));
+        }
         if self.errors.is_empty() {
-            return Ok(locate(self.warnings, text, file, "warning: "));
+            // Whoever returns no value says why. To forget it is a bug, and none to stop a running gateway for.
+            self.error(
+                0..0,
+                "the file cannot be used, and this program does not say why: please report that",
+            );
         }
         let more = self.errors.len().saturating_sub(MAX_PRINTED);
         Err(Errors { diagnostics: locate(self.errors, text, file, ""), more })
@@ -118,20 +130,22 @@ fn locate(mut findings: Vec<(Span, String)>, text: &str, file: &str, severity: &
 
 /// The source line with a caret line below: `start..end` are bytes of the line, the end perhaps beyond it.
 fn excerpt(source: &str, start: usize, end: usize) -> String {
-    // The excerpt ends in terminals and logs, where a token must never be.
-    if source.contains("admin_token") {
+    // The excerpt ends in terminals and logs, where `admin_token` must never be, under no misspelt name either.
+    if source.contains("admin_") || source.trim().is_empty() {
         return String::new();
     }
     let start = source.floor_char_boundary(start);
     let end = source.floor_char_boundary(end).max(start);
     let (before, marked) = (&source[..start], &source[start..end]);
     // Of a long line, the part around the mark.
-    let skipped = before.chars().count().saturating_sub(MAX_EXCERPT / 2);
+    let column = before.chars().count();
+    let skipped =
+        if source.chars().count() > MAX_EXCERPT { column.saturating_sub(MAX_EXCERPT / 2) } else { 0 };
     let shown: String = source.chars().skip(skipped).take(MAX_EXCERPT).map(visible).collect();
     // Tabs stay tabs, so that the caret stands under its mark whatever their width.
     let indent: String = before.chars().skip(skipped).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
-    let room = MAX_EXCERPT - indent.chars().count();
-    let carets = "^".repeat(marked.chars().count().clamp(1, room.max(1)));
+    let room = MAX_EXCERPT.saturating_sub(column - skipped);
+    let carets = "^".repeat(marked.chars().count().min(room).max(1));
     format!("\n  {shown}\n  {indent}{carets}")
 }
 
@@ -146,4 +160,46 @@ fn printable(message: &str, max: usize) -> String {
 
 fn visible(c: char) -> char {
     if c.is_control() && c != '\t' { '\u{fffd}' } else { c }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(text: &str, mark: &str) -> String {
+        let start = text.find(mark).unwrap();
+        let mut report = Report::default();
+        report.error(start..start + mark.len(), "wrong");
+        report.finish(None::<()>, text, "f.toml").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_caret_stands_under_the_mark() {
+        assert_eq!(printed("a = 1\nb = 22\n", "22"), "f.toml:2:5: wrong\n  b = 22\n      ^^");
+        assert_eq!(printed("\té = x\r\n", "x"), "f.toml:1:6: wrong\n  \té = x\n  \t    ^");
+        assert_eq!(printed("a = [\n1,\n]", "[\n1,\n]"), "f.toml:1:5: wrong\n  a = [\n      ^");
+        assert_eq!(printed("a = \u{1b}[31m", "a"), "f.toml:1:1: wrong\n  a = \u{fffd}[31m\n  ^");
+    }
+
+    #[test]
+    fn a_long_line_is_shown_around_the_mark() {
+        let text = format!("{}x = HERE{}", " ".repeat(1_000), "y".repeat(1_000));
+        let printed = printed(&text, "HERE");
+        let [head, source, carets] = printed.lines().collect::<Vec<_>>()[..] else { panic!("{printed}") };
+        assert_eq!(head, "f.toml:1:1005: wrong");
+        assert_eq!(source.find("HERE"), carets.find("^^^^"));
+        assert!(source.len() <= MAX_EXCERPT + 2);
+    }
+
+    #[test]
+    fn what_is_beyond_the_limits_is_counted() {
+        let mut report = Report::default();
+        for _ in 0..MAX_PRINTED + 7 {
+            report.error(0..1, "w".repeat(10_000));
+        }
+        let errors = report.finish(None::<()>, "text", "f.toml").unwrap_err();
+        assert_eq!((errors.diagnostics.len(), errors.more), (MAX_PRINTED, 7));
+        assert!(errors.to_string().ends_with("\nand 7 more"));
+        assert_eq!(errors.diagnostics[0].message.chars().count(), MAX_MESSAGE + 1);
+    }
 }

@@ -169,7 +169,7 @@ fn resolve_class(
         }
     }
     if table.min_rate.is_some() {
-        report.warn(at("min_rate"), "`min_rate` is not in this version and has no effect");
+        report.warn(at("min_rate"), "`min_rate` is not in this version and has no effect; remove it");
     }
     let slo = match table.slo {
         None => Some(Slo::default()),
@@ -182,9 +182,15 @@ fn resolve_class(
         (Some(wanted), _) => find("pool", &wanted, pools, |pool| &pool.name, at("pool"), report),
         (None, [_]) => Some(0),
         (None, pools) => {
-            let names: Vec<&str> = pools.iter().map(|pool| pool.name.as_str()).collect();
-            let wanted = format!("add `pool` with {} to [class.{name}]", one_of(&names));
-            report.error(at("pool"), format!("class `{name}` could go to several pools; {wanted}"));
+            let names: Vec<String> = pools.iter().map(|pool| format!("\"{}\"", pool.name)).collect();
+            let wanted = format!("write pool = {} in [class.{name}]", one_of(&names));
+            // A default class that nobody wrote has no place; what makes it ambiguous has.
+            let classes = root.find(&["class"]).get_ref();
+            let span = match classes.get(&name) {
+                Some(class) => class.span(),
+                None => root.at(&["pool", &pools[1].name]),
+            };
+            report.error(span, format!("class `{name}` could go to several pools; {wanted}"));
             None
         }
     };

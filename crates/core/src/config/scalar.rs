@@ -5,57 +5,42 @@ use std::path::PathBuf;
 
 use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Method};
-use serde_json::{Value as Json, json};
+use serde_json::json;
 use toml::de::DeValue;
 
 use super::report::Report;
-use super::value::{Node, Value, text};
+use super::value::{Node, Shape, Value, text};
 
 impl Value for u32 {
-    fn kind() -> String {
-        "a whole number".to_owned()
-    }
-    fn schema() -> Json {
-        json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX })
-    }
+    const SHAPE: Shape = Shape::new(
+        || "a whole number".to_owned(),
+        || "1".to_owned(),
+        || json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }),
+    );
     fn read(node: Node<'_>, report: &mut Report) -> Option<u32> {
         let Some(integer) = node.value.get_ref().as_integer() else { return node.mismatch(report) };
-        u32::from_str_radix(integer.as_str(), integer.radix()).ok().or_else(|| {
-            node.fail(
-                report,
-                format!("{integer} is out of range; write a whole number from 0 to {}", u32::MAX),
-            )
-        })
+        u32::from_str_radix(integer.as_str(), integer.radix()).ok().or_else(|| node.out_of_range(report))
     }
 }
 
 impl Value for f64 {
-    fn kind() -> String {
-        "a number".to_owned()
-    }
-    fn schema() -> Json {
-        json!({ "type": "number" })
-    }
+    const SHAPE: Shape =
+        Shape::new(|| "a number".to_owned(), || "0.5".to_owned(), || json!({ "type": "number" }));
     fn read(node: Node<'_>, report: &mut Report) -> Option<f64> {
         let number: Option<f64> = match node.value.get_ref() {
             DeValue::Integer(n) => i64::from_str_radix(n.as_str(), n.radix()).ok().map(|n| n as f64),
             DeValue::Float(n) => n.as_str().parse().ok(),
             _ => return node.mismatch(report),
         };
-        let finite = number.filter(|n| n.is_finite());
-        finite.or_else(|| node.fail(report, "not a finite number; write for example 0.5"))
+        number.filter(|n| n.is_finite()).or_else(|| node.out_of_range(report))
     }
 }
 
 impl Value for String {
-    fn kind() -> String {
-        "a string".to_owned()
-    }
-    fn schema() -> Json {
-        json!({ "type": "string" })
-    }
+    const SHAPE: Shape =
+        Shape::new(|| "a string".to_owned(), || "\"text\"".to_owned(), || json!({ "type": "string" }));
     fn read(node: Node<'_>, report: &mut Report) -> Option<String> {
-        node.value.get_ref().as_str().map(str::to_owned).or_else(|| node.mismatch(report))
+        node.text().map(str::to_owned).or_else(|| node.mismatch(report))
     }
 }
 
@@ -103,18 +88,16 @@ impl fmt::Debug for Secret {
 }
 
 impl Value for Secret {
-    const EXAMPLE: &'static str = "\"a-long-random-word\"";
-    fn kind() -> String {
-        "a secret".to_owned()
-    }
-    fn schema() -> Json {
-        json!({ "type": "string", "minLength": 8, "maxLength": 256, "pattern": "^[!-~]*$" })
-    }
+    const SHAPE: Shape = Shape::new(
+        || "a secret".to_owned(),
+        || "\"a-long-random-word\"".to_owned(),
+        || json!({ "type": "string", "minLength": 8, "maxLength": 256, "pattern": "^[!-~]*$" }),
+    );
     fn read(node: Node<'_>, report: &mut Report) -> Option<Secret> {
         // It travels in an `authorization: Bearer` header. No message quotes the value, whatever its type.
         let fits =
             |text: &&str| (8..=256).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
-        match node.value.get_ref().as_str().filter(fits) {
+        match node.text().filter(fits) {
             Some(text) => Some(Secret(text.to_owned())),
             None => node.fail(report, "write a string of 8 to 256 visible ASCII characters without spaces"),
         }

@@ -30,7 +30,8 @@ table! {
         max_connections: u32 [1..=10000000] = 10000,
         /// Open connections of one client address. Left out, one client may have them all.
         max_connections_per_client: Option<u32> [1..=10000000],
-        /// Bytes of a request's head; more is refused with 431. What browsers and nginx agree on is below it.
+        /// Bytes of a request's head; more is refused with 431. Twice what nginx
+        /// takes unless told otherwise.
         max_header_size: Size ["1KiB"..="1MiB"] = "64KiB",
         /// Header lines of a request; more is refused with 431.
         max_headers: u32 [1..=1000] = 100,
@@ -71,7 +72,7 @@ table! {
     pub struct Decisions {
         /// Decisions that are kept; the oldest goes first.
         keep: u32 [0..=100000] = 1000,
-        /// The share of decisions that is logged, in 0..1. One in a hundred costs nothing that can be measured.
+        /// The share of decisions that is logged, in 0..1. A few are enough to see why, and stay cheap at any rate.
         sample: f64 [0.0..=1.0] = 0.01,
     }
 }

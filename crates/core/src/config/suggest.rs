@@ -10,13 +10,17 @@ pub fn did_you_mean(wrong: &str, known: &[&str]) -> String {
             format!("did you mean `{name}`?")
         }
         _ if known.is_empty() => "there are none here; remove it".to_owned(),
-        _ => format!("write {}", one_of(known)),
+        _ => {
+            let quoted: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
+            format!("write {}", one_of(&quoted))
+        }
     }
 }
 
 /// `a`, `a or b`, `a, b or c`.
-pub fn one_of(names: &[&str]) -> String {
-    match names {
+pub fn one_of<T: AsRef<str>>(names: &[T]) -> String {
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+    match names.as_slice() {
         [] => String::new(),
         [one] => (*one).to_owned(),
         [rest @ .., last] => format!("{} or {last}", rest.join(", ")),

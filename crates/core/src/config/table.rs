@@ -6,7 +6,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::report::{Report, Span};
 use super::suggest::{did_you_mean, one_of};
-use super::value::{Node, Value};
+use super::value::{Node, Shape, Value};
 
 /// What is known of a key besides its Rust type.
 pub struct Field {
@@ -20,16 +20,15 @@ pub struct Field {
     pub range: Option<(&'static str, &'static str)>,
     /// It belongs to some values of another key only: that key, and those values.
     pub only: Option<(&'static str, &'static [&'static str])>,
-    /// Whether it stands for tables that the user names.
-    pub named: bool,
+    /// The shape of its type.
+    pub shape: Shape,
+}
+
+impl Field {
     /// Whether leaving it out is an error.
-    pub required: fn() -> bool,
-    /// What its type is called.
-    pub kind: fn() -> String,
-    /// The JSON Schema of its type.
-    pub schema: fn() -> Json,
-    /// The keys of its own table.
-    pub fields: fn() -> &'static [Field],
+    pub fn is_required(&self) -> bool {
+        self.default.is_none() && !self.shape.optional
+    }
 }
 
 /// A table being read.
@@ -42,7 +41,7 @@ pub struct Keys<'a> {
 impl<'a> Keys<'a> {
     /// Takes a table apart, with an error for every key that does not belong in it.
     pub fn open<T: Value>(node: Node<'a>, report: &mut Report) -> Option<Keys<'a>> {
-        let keys = Keys { node, table: node.table::<T>(report)?, fields: T::fields() };
+        let keys = Keys { node, table: node.table::<T>(report)?, fields: T::SHAPE.fields };
         for (key, _) in keys.table {
             match keys.fields.iter().find(|field| field.key == key.get_ref()) {
                 Some(field) => keys.check_belongs(field, key.span(), report),
@@ -59,16 +58,20 @@ impl<'a> Keys<'a> {
     /// An error where the key is one of another policy, distribution or process than the table's.
     fn check_belongs(&self, field: &Field, span: Span, report: &mut Report) {
         let Some((selector, takers)) = field.only else { return };
+        let selector_field = self.field(selector);
         let written = match self.table.get(selector) {
             Some(value) => value.get_ref().as_str(),
-            None => self.field(selector).default.map(|toml| toml.trim_matches('"')),
+            None => selector_field.default.map(|toml| toml.trim_matches('"')),
         };
-        if let Some(written) = written.filter(|written| !takers.contains(written)) {
-            let (key, takers) = (field.key, one_of(takers));
-            report.error(
-                span,
-                format!("`{key}` means nothing to {selector} = \"{written}\"; only {takers} takes it"),
-            );
+        // A choice that does not exist is an error of its own, and what belongs to it nobody knows.
+        let choices = (selector_field.shape.schema)();
+        let exists =
+            |written: &&str| choices["enum"].as_array().is_some_and(|all| all.contains(&json!(written)));
+        if let Some(written) = written.filter(exists).filter(|written| !takers.contains(written)) {
+            let key = field.key;
+            let takers = one_of(&takers.iter().map(|taker| format!("\"{taker}\"")).collect::<Vec<_>>());
+            let message = format!("`{key}` means nothing to {selector} = \"{written}\"; remove it, or write");
+            report.error(span, format!("{message} {selector} = {takers}"));
         }
     }
 
@@ -76,19 +79,22 @@ impl<'a> Keys<'a> {
         self.fields.iter().find(|field| field.key == key).expect("the macro names its own keys")
     }
 
+    fn written(&self, field: &'static Field) -> Option<Node<'a>> {
+        self.table.get(field.key).map(|value| Node { key: field.key, value, field: Some(field) })
+    }
+
     /// The value of a key, or its default.
     pub fn get<T: Value>(&self, key: &str, report: &mut Report) -> Option<T> {
         let field = self.field(key);
-        let example = field.default.unwrap_or(T::EXAMPLE);
-        if let Some(value) = self.table.get(key) {
-            return T::read(Node { key: field.key, value, example }, report);
-        }
-        match field.default {
-            Some(toml) => Some(literal(toml)),
-            None => T::absent().or_else(|| {
-                let hint =
-                    if example.is_empty() { String::new() } else { format!("; add {key} = {example}") };
-                report.error(self.node.span(), format!("`{key}` is missing{hint}"));
+        match (self.written(field), field.default) {
+            (Some(node), _) => T::read(node, report),
+            (None, Some(toml)) => Some(literal(toml)),
+            (None, None) => T::absent().or_else(|| {
+                let example = (T::SHAPE.example)();
+                report.error(
+                    self.node.span(),
+                    format!("`{key}` is missing; add for example {key} = {example}"),
+                );
                 None
             }),
         }
@@ -97,15 +103,13 @@ impl<'a> Keys<'a> {
     /// Like [`Keys::get`], with an error where the value is out of the key's range.
     pub fn get_within<T: Value + PartialOrd>(&self, key: &str, report: &mut Report) -> Option<T> {
         let value: T = self.get(key, report)?;
-        let (Some((low, high)), Some(written)) = (self.field(key).range, self.table.get(key)) else {
-            return Some(value);
-        };
-        if literal::<T>(low) <= value && value <= literal::<T>(high) {
-            return Some(value);
+        let field = self.field(key);
+        match (field.range, self.written(field)) {
+            (Some((low, high)), Some(node)) if value < literal(low) || literal::<T>(high) < value => {
+                node.out_of_range(report)
+            }
+            _ => Some(value),
         }
-        let message = format!("`{key}` is out of range; write {} from {low} to {high}", T::kind());
-        report.error(written.span(), message);
-        None
     }
 }
 
@@ -115,18 +119,29 @@ impl<'a> Keys<'a> {
 /// Where it cannot be read; a test reads all there are.
 pub fn literal<T: Value>(toml: &str) -> T {
     let mut report = Report::default();
-    let value = DeValue::parse(toml).ok().and_then(|value| {
-        let node = Node { key: "", value: &value, example: "" };
-        T::read(node, &mut report)
-    });
-    value.unwrap_or_else(|| panic!("the default {toml} cannot be read: {report:?}"))
+    let value = DeValue::parse(toml).ok().and_then(|value| T::read(Node::new("", &value), &mut report));
+    value.unwrap_or_else(|| panic!("{toml} cannot be read: {report:?}"))
+}
+
+/// A table with its first key, or all that it must have.
+pub fn table_example(fields: &[Field]) -> String {
+    let required = fields.iter().any(Field::is_required);
+    let shown = fields.iter().filter(|field| field.is_required() || !required);
+    let entries: Vec<String> = shown
+        .map(|field| {
+            let value = field.default.map_or_else(field.shape.example, str::to_owned);
+            format!("{} = {value}", field.key)
+        })
+        .take(if required { usize::MAX } else { 1 })
+        .collect();
+    format!("{{ {} }}", entries.join(", "))
 }
 
 /// The JSON Schema of a table.
 pub fn table_schema(doc: &[&str], fields: &[Field]) -> Json {
     let mut properties = Map::new();
     for field in fields {
-        let mut schema = (field.schema)();
+        let mut schema = (field.shape.schema)();
         schema["description"] = json!(joined(field.doc));
         if let Some(default) = field.default.and_then(to_json) {
             schema["default"] = default;
@@ -140,7 +155,8 @@ pub fn table_schema(doc: &[&str], fields: &[Field]) -> Json {
         }
         properties.insert(field.key.to_owned(), schema);
     }
-    let required: Vec<&str> = fields.iter().filter(|f| (f.required)()).map(|f| f.key).collect();
+    let required: Vec<&str> =
+        fields.iter().filter(|field| field.is_required()).map(|field| field.key).collect();
     json!({
         "type": "object",
         "description": joined(doc),
@@ -210,27 +226,26 @@ macro_rules! table {
         }
 
         impl $crate::config::value::Value for $name {
-            fn kind() -> String {
-                "a table".to_owned()
-            }
-            fn schema() -> serde_json::Value {
-                $crate::config::table::table_schema(&[$($doc),+], Self::fields())
-            }
-            fn fields() -> &'static [$crate::config::table::Field] {
-                use $crate::config::table::{Field, first, option};
-                &[$(Field {
+            const SHAPE: $crate::config::value::Shape = {
+                use $crate::config::table::{Field, first, option, table_example, table_schema};
+                use $crate::config::value::Shape;
+                const FIELDS: &[Field] = &[$(Field {
                     key: first!($($key,)? stringify!($field)),
                     doc: &[$($field_doc),+],
                     default: option!($(stringify!($default))?),
                     range: option!($((stringify!($low), stringify!($high)))?),
                     only: option!($((stringify!($selector), &[$($taker),+] as &[&str]))?),
-                    named: <$type>::NAMED,
-                    required: || first!($({ let _ = stringify!($default); false },)? <$type>::absent().is_none()),
-                    kind: <$type>::kind,
-                    schema: <$type>::schema,
-                    fields: <$type>::fields,
-                }),*]
-            }
+                    shape: <$type as $crate::config::value::Value>::SHAPE,
+                }),*];
+                Shape {
+                    fields: FIELDS,
+                    ..Shape::new(
+                        || "a table".to_owned(),
+                        || table_example(FIELDS),
+                        || table_schema(&[$($doc),+], FIELDS),
+                    )
+                }
+            };
             fn read(
                 node: $crate::config::value::Node<'_>,
                 report: &mut $crate::config::report::Report,
@@ -312,13 +327,11 @@ macro_rules! choice {
         }
 
         impl $crate::config::value::Value for $name {
-            const EXAMPLE: &'static str = concat!("\"", $crate::config::table::first_of!($($text),*), "\"");
-            fn kind() -> String {
-                $crate::config::suggest::one_of(&[$(concat!("\"", $text, "\"")),*])
-            }
-            fn schema() -> serde_json::Value {
-                serde_json::json!({ "enum": [$($text),*] })
-            }
+            const SHAPE: $crate::config::value::Shape = $crate::config::value::Shape::new(
+                || $crate::config::suggest::one_of(&[$(concat!("\"", $text, "\"")),*]),
+                || format!("\"{}\"", $name::ALL[0]),
+                || serde_json::json!({ "enum": [$($text),*] }),
+            );
             fn read(
                 node: $crate::config::value::Node<'_>,
                 report: &mut $crate::config::report::Report,
@@ -329,11 +342,3 @@ macro_rules! choice {
     };
 }
 pub(super) use choice;
-
-/// The first of several literals.
-macro_rules! first_of {
-    ($first:literal $(, $rest:literal)*) => {
-        $first
-    };
-}
-pub(super) use first_of;

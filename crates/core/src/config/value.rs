@@ -1,16 +1,54 @@
-//! One value of a file: how it is read, what it is called in the docs, and its JSON Schema.
+//! One value of a file: how it is read, and what docs, messages and the JSON Schema say of it.
 
 use std::fmt::Display;
 
 use serde_json::{Value as Json, json};
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeString, DeTable, DeValue};
 
 use super::report::{Report, Span};
 use super::table::Field;
 
 /// Most entries of one list.
 pub const MAX_LIST: usize = 1024;
+
+/// How a Rust type is written in a file.
+pub trait Value: Sized {
+    /// What docs, messages and the JSON Schema say of it.
+    const SHAPE: Shape;
+
+    /// Reads the value; where it is wrong, says why in the report and returns nothing.
+    fn read(node: Node<'_>, report: &mut Report) -> Option<Self>;
+
+    /// What a key that is not written means; nothing unless the shape is optional.
+    fn absent() -> Option<Self> {
+        None
+    }
+}
+
+/// What docs, messages and the JSON Schema say of a type.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    /// What it is called, with its article: `a duration`.
+    pub kind: fn() -> String,
+    /// A value as TOML.
+    pub example: fn() -> String,
+    /// The JSON Schema of a value.
+    pub schema: fn() -> Json,
+    /// The keys, where the value is a table with known ones or a list of such.
+    pub fields: &'static [Field],
+    /// Whether it stands for tables that the user names: `[pool.NAME]`.
+    pub named: bool,
+    /// Whether the key may be left out without a default.
+    pub optional: bool,
+}
+
+impl Shape {
+    /// The shape of a required value without keys of its own.
+    pub const fn new(kind: fn() -> String, example: fn() -> String, schema: fn() -> Json) -> Shape {
+        Shape { kind, example, schema, fields: &[], named: false, optional: false }
+    }
+}
 
 /// A value of the document together with the key it was written under.
 #[derive(Clone, Copy)]
@@ -19,14 +57,24 @@ pub struct Node<'a> {
     pub key: &'a str,
     /// The value and its place.
     pub value: &'a Spanned<DeValue<'a>>,
-    /// What one might write, as TOML; empty where there is no better example than the type's.
-    pub example: &'a str,
+    /// What the definition of the key says, where it has one.
+    pub field: Option<&'static Field>,
 }
 
 impl<'a> Node<'a> {
+    /// A value whose key the user chose.
+    pub fn new(key: &'a str, value: &'a Spanned<DeValue<'a>>) -> Node<'a> {
+        Node { key, value, field: None }
+    }
+
     /// Where the value stands.
     pub fn span(&self) -> Span {
         self.value.span()
+    }
+
+    /// The text, where the value is a string.
+    pub fn text(&self) -> Option<&'a str> {
+        self.value.get_ref().as_str()
     }
 
     /// The value under a path of keys, or what comes nearest to it.
@@ -40,71 +88,62 @@ impl<'a> Node<'a> {
         self.find(path).span()
     }
 
+    /// The keys and values in the order of the file, where the value is a table.
+    pub fn entries<T: Value>(&self, report: &mut Report) -> Option<Vec<(Spanned<&'a str>, Node<'a>)>> {
+        let table = self.table::<T>(report)?;
+        let entry = |(key, value): (&'a Spanned<DeString<'a>>, _)| {
+            let name: &'a str = key.get_ref();
+            (Spanned::new(key.span(), name), Node::new(name, value))
+        };
+        let mut entries: Vec<_> = table.iter().map(entry).collect();
+        entries.sort_by_key(|(key, _)| key.span().start);
+        Some(entries)
+    }
+
+    /// The table, or an error that names what was wanted.
+    pub fn table<T: Value>(&self, report: &mut Report) -> Option<&'a DeTable<'a>> {
+        if let DeValue::Table(table) = self.value.get_ref() {
+            return Some(table);
+        }
+        self.mismatch::<T>(report);
+        None
+    }
+
     /// Reports that the value is wrong: why, and what to write instead.
     pub fn fail<T>(&self, report: &mut Report, message: impl Display) -> Option<T> {
         report.error(self.span(), format!("`{}`: {message}", self.key));
         None
     }
 
-    /// The table, or an error that names what was wanted.
-    pub fn table<T: Value>(&self, report: &mut Report) -> Option<&'a DeTable<'a>> {
-        match self.value.get_ref() {
-            DeValue::Table(table) => Some(table),
-            _ => {
-                self.mismatch::<T>(report);
-                None
-            }
-        }
-    }
-
-    /// Another value of the same key, for example an element of its list.
-    pub fn with(&self, value: &'a Spanned<DeValue<'a>>) -> Node<'a> {
-        Node { value, ..*self }
-    }
-
     /// Reports that the value is of the wrong type.
     pub fn mismatch<T: Value>(&self, report: &mut Report) -> Option<T> {
-        let wanted = T::kind();
-        let found = match self.value.get_ref() {
-            DeValue::Integer(n) => format!("the number {n}"),
-            DeValue::Float(n) => format!("the number {n}"),
-            DeValue::Boolean(b) => format!("{b}"),
-            DeValue::Array(_) => "a list".to_owned(),
+        // The default is the better example, unless it shows nothing.
+        let default = self.field.and_then(|field| field.default).filter(|toml| !["{}", "[]"].contains(toml));
+        let example = default.map_or_else(T::SHAPE.example, str::to_owned);
+        self.fail(
+            report,
+            format!("{} is not {}; write for example {example}", self.found(), self.wanted::<T>()),
+        )
+    }
+
+    /// Reports that the value is too low or too high.
+    pub fn out_of_range<T: Value>(&self, report: &mut Report) -> Option<T> {
+        self.fail(report, format!("{} is out of range; write {}", self.found(), self.wanted::<T>()))
+    }
+
+    fn wanted<T: Value>(&self) -> String {
+        let range = self.field.and_then(|field| field.range);
+        (T::SHAPE.kind)() + &range.map(|(low, high)| format!(" from {low} to {high}")).unwrap_or_default()
+    }
+
+    fn found(&self) -> String {
+        match self.value.get_ref() {
+            DeValue::String(text) => format!("\"{text}\""),
+            DeValue::Integer(n) => n.to_string(),
+            DeValue::Float(n) => n.to_string(),
+            DeValue::Boolean(b) => b.to_string(),
             other => format!("a {}", other.type_str()),
-        };
-        let example = if self.example.is_empty() { T::EXAMPLE } else { self.example };
-        let key = self.key;
-        let hint =
-            if example.is_empty() { String::new() } else { format!("; write for example {key} = {example}") };
-        self.fail(report, format!("{found} is not {wanted}{hint}"))
-    }
-}
-
-/// How a Rust type is written in a file.
-pub trait Value: Sized {
-    /// A value as TOML, for messages; empty where the docs must do.
-    const EXAMPLE: &'static str = "";
-
-    /// Whether it stands for tables that the user names: `[pool.NAME]`.
-    const NAMED: bool = false;
-
-    /// What the docs and messages call it, with its article: `a duration`.
-    fn kind() -> String;
-
-    /// The JSON Schema of one value.
-    fn schema() -> Json;
-
-    /// The keys, where the value is a table with known ones.
-    fn fields() -> &'static [Field] {
-        &[]
-    }
-
-    /// Reads the value; where it is wrong, says why in the report and returns nothing.
-    fn read(node: Node<'_>, report: &mut Report) -> Option<Self>;
-
-    /// What a key that is not written means; nothing where the key must be written.
-    fn absent() -> Option<Self> {
-        None
+        }
     }
 }
 
@@ -118,44 +157,23 @@ pub trait Derived: Sized {
 }
 
 impl<T: Derived> Value for T {
-    const EXAMPLE: &'static str = T::Written::EXAMPLE;
-    fn kind() -> String {
-        T::Written::kind()
-    }
-    fn schema() -> Json {
-        T::Written::schema()
-    }
-    fn fields() -> &'static [Field] {
-        T::Written::fields()
-    }
+    const SHAPE: Shape = T::Written::SHAPE;
     fn read(node: Node<'_>, report: &mut Report) -> Option<T> {
         let written = T::Written::read(node, report)?;
         T::derive(written, node, report)
     }
 }
 
-/// Reads a string; the error of `parse` says what is wrong with it and what to write.
-pub fn read_text<T: Value, E: Display>(
-    node: Node<'_>,
-    report: &mut Report,
-    parse: impl FnOnce(&str) -> Result<T, E>,
-) -> Option<T> {
-    let Some(text) = node.value.get_ref().as_str() else { return node.mismatch(report) };
-    parse(text).map_or_else(|error| node.fail(report, error), Some)
-}
-
 /// Implements [`Value`] for types that are written as a string: what they are called, an example, the rest of
-/// their JSON Schema, and a function that reads them.
+/// their JSON Schema, and a function that reads them, whose error says what to write.
 macro_rules! text {
     ($($type:ty: $kind:literal, $example:literal, { $($schema:tt)* }, $parse:expr;)+) => {$(
         impl $crate::config::value::Value for $type {
-            const EXAMPLE: &'static str = concat!("\"", $example, "\"");
-            fn kind() -> String {
-                $kind.to_owned()
-            }
-            fn schema() -> serde_json::Value {
-                serde_json::json!({ "type": "string", $($schema)* })
-            }
+            const SHAPE: $crate::config::value::Shape = $crate::config::value::Shape::new(
+                || $kind.to_owned(),
+                || concat!("\"", $example, "\"").to_owned(),
+                || serde_json::json!({ "type": "string", $($schema)* }),
+            );
             fn read(
                 node: $crate::config::value::Node<'_>,
                 report: &mut $crate::config::report::Report,
@@ -167,17 +185,18 @@ macro_rules! text {
 }
 pub(super) use text;
 
+/// Reads a string with `parse`.
+pub fn read_text<T: Value, E: Display>(
+    node: Node<'_>,
+    report: &mut Report,
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> Option<T> {
+    let Some(text) = node.text() else { return node.mismatch(report) };
+    parse(text).map_or_else(|error| node.fail(report, error), Some)
+}
+
 impl<T: Value> Value for Option<T> {
-    const EXAMPLE: &'static str = T::EXAMPLE;
-    fn kind() -> String {
-        T::kind()
-    }
-    fn schema() -> Json {
-        T::schema()
-    }
-    fn fields() -> &'static [Field] {
-        T::fields()
-    }
+    const SHAPE: Shape = Shape { optional: true, ..T::SHAPE };
     fn read(node: Node<'_>, report: &mut Report) -> Option<Option<T>> {
         T::read(node, report).map(Some)
     }
@@ -187,24 +206,22 @@ impl<T: Value> Value for Option<T> {
 }
 
 impl<T: Value> Value for Vec<T> {
-    fn kind() -> String {
-        let one = T::kind();
-        format!("a list, each {one}")
-    }
-    fn schema() -> Json {
-        json!({ "type": "array", "items": T::schema(), "maxItems": MAX_LIST })
-    }
-    fn fields() -> &'static [Field] {
-        T::fields()
-    }
+    const SHAPE: Shape = Shape {
+        fields: T::SHAPE.fields,
+        ..Shape::new(
+            || format!("a list, each {}", (T::SHAPE.kind)()),
+            || format!("[{}]", (T::SHAPE.example)()),
+            || json!({ "type": "array", "items": (T::SHAPE.schema)(), "maxItems": MAX_LIST }),
+        )
+    };
     fn read(node: Node<'_>, report: &mut Report) -> Option<Vec<T>> {
         let Some(list) = node.value.get_ref().as_array() else { return node.mismatch(report) };
         if list.len() > MAX_LIST {
-            return node
-                .fail(report, format!("{} entries are too many; write at most {MAX_LIST}", list.len()));
+            let message = format!("{} entries are too many; write at most {MAX_LIST}", list.len());
+            return node.fail(report, message);
         }
         // Read to the end, so that every wrong entry is reported, not only the first.
-        let read: Vec<Option<T>> = list.iter().map(|value| T::read(node.with(value), report)).collect();
+        let read: Vec<_> = list.iter().map(|value| T::read(Node::new(node.key, value), report)).collect();
         read.into_iter().collect()
     }
 }
@@ -214,42 +231,41 @@ impl<T: Value> Value for Vec<T> {
 pub struct Tables<T>(pub Vec<(String, T)>);
 
 impl<T: Value> Value for Tables<T> {
-    const NAMED: bool = true;
-    fn kind() -> String {
-        "a table of named tables".to_owned()
-    }
-    fn schema() -> Json {
-        json!({
-            "type": "object",
-            "propertyNames": { "pattern": "^[A-Za-z0-9_.-]{1,64}$" },
-            "maxProperties": crate::MAX_CLASSES,
-            "additionalProperties": T::schema(),
-        })
-    }
-    fn fields() -> &'static [Field] {
-        T::fields()
-    }
+    const SHAPE: Shape = Shape {
+        fields: T::SHAPE.fields,
+        named: true,
+        optional: true,
+        ..Shape::new(
+            || format!("a table of names, each {}", (T::SHAPE.kind)()),
+            || format!("{{ name = {} }}", (T::SHAPE.example)()),
+            || {
+                json!({
+                    "type": "object",
+                    "propertyNames": { "pattern": "^[A-Za-z0-9_.-]{1,64}$" },
+                    "maxProperties": crate::MAX_CLASSES,
+                    "additionalProperties": (T::SHAPE.schema)(),
+                })
+            },
+        )
+    };
     fn read(node: Node<'_>, report: &mut Report) -> Option<Tables<T>> {
-        let mut entries: Vec<_> = node.table::<Self>(report)?.iter().collect();
-        entries.sort_by_key(|(name, _)| name.span().start);
+        let entries = node.entries::<Self>(report)?;
         if let Some((name, _)) = entries.get(crate::MAX_CLASSES) {
             let (key, max) = (node.key, crate::MAX_CLASSES);
             report.error(name.span(), format!("more than {max} tables [{key}.NAME]; merge some of them"));
             return None;
         }
-        let read: Vec<Option<(String, T)>> = entries
-            .into_iter()
-            .map(|(name, value)| {
-                let fits = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
-                let valid = (1..=64).contains(&name.get_ref().len()) && name.get_ref().chars().all(fits);
-                if !valid {
-                    let message = "a name is 1 to 64 letters, digits, `_`, `-` or `.`; write for example";
-                    report.error(name.span(), format!("{message} [{}.shop]", node.key));
-                }
-                let read = T::read(Node { key: name.get_ref(), value, example: "" }, report);
-                read.filter(|_| valid).map(|table| (name.get_ref().to_string(), table))
-            })
-            .collect();
+        let named = |(name, entry): (Spanned<&str>, Node<'_>)| {
+            let table = T::read(entry, report);
+            let fits = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+            if (1..=64).contains(&name.get_ref().len()) && name.get_ref().chars().all(fits) {
+                return table.map(|table| (name.get_ref().to_string(), table));
+            }
+            let message = "a name is 1 to 64 letters, digits, `_`, `-` or `.`; write for example";
+            report.error(name.span(), format!("{message} [{}.shop]", node.key));
+            None
+        };
+        let read: Vec<_> = entries.into_iter().map(named).collect();
         read.into_iter().collect::<Option<_>>().map(Tables)
     }
     fn absent() -> Option<Tables<T>> {

@@ -1,11 +1,11 @@
 //! `[arrivals]` of a workload: how requests come.
 
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
 use crate::Nanos;
 use crate::config::report::Report;
 use crate::config::table::{choice, table};
-use crate::config::value::{Derived, Node, Value};
+use crate::config::value::{Derived, Node, Shape, Value};
 
 table! {
     /// How requests come.
@@ -56,6 +56,9 @@ pub enum Arrivals {
     Schedule(Vec<Step>),
 }
 
+/// Highest multiple of the load.
+const MAX_FACTOR: f64 = 1000.0;
+
 /// From when on, and how many times the load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
@@ -66,22 +69,25 @@ pub struct Step {
 }
 
 impl Value for Step {
-    fn kind() -> String {
-        "a pair of a start time and a factor, as in [\"30s\", 1.5]".to_owned()
-    }
-    fn schema() -> Json {
-        let factor = json!({ "type": "number", "minimum": 0, "maximum": 1000 });
-        json!({ "type": "array", "prefixItems": [Nanos::schema(), factor], "minItems": 2, "maxItems": 2 })
-    }
+    const SHAPE: Shape = Shape::new(
+        || "a pair of a start time and a factor".to_owned(),
+        || "[\"30s\", 1.5]".to_owned(),
+        || {
+            let factor = json!({ "type": "number", "minimum": 0, "maximum": MAX_FACTOR });
+            let pair = [(Nanos::SHAPE.schema)(), factor];
+            json!({ "type": "array", "prefixItems": pair, "minItems": 2, "maxItems": 2 })
+        },
+    );
     fn read(node: Node<'_>, report: &mut Report) -> Option<Step> {
         let Some([start, factor]) = node.value.get_ref().as_array().map(|pair| &pair[..]) else {
             return node.mismatch(report);
         };
-        let (start, factor_node) = (Nanos::read(node.with(start), report), node.with(factor));
+        let start = Nanos::read(Node::new(node.key, start), report);
+        let factor_node = Node::new(node.key, factor);
         let factor = f64::read(factor_node, report)?;
-        if !(0.0..=1000.0).contains(&factor) {
+        if !(0.0..=MAX_FACTOR).contains(&factor) {
             return factor_node
-                .fail(report, format!("{factor} is out of range; write a factor from 0 to 1000"));
+                .fail(report, format!("{factor} is no factor; write a number from 0 to {MAX_FACTOR}"));
         }
         Some(Step { start: start?, factor })
     }

@@ -46,6 +46,9 @@ table! {
     }
 }
 
+/// For messages.
+const SERVICE: &str = "service = { dist = \"exponential\", mean = \"20ms\" }";
+
 /// What the simulator offers to a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
@@ -77,11 +80,18 @@ impl Derived for Workload {
 
     fn derive(written: WorkloadFile, root: Node<'_>, report: &mut Report) -> Option<Workload> {
         let tables = written.class.0;
+        let Some((last, _)) = tables.last() else {
+            report.error(
+                root.span(),
+                format!("there is no class; add [class.NAME] with share = 1.0 and {SERVICE}"),
+            );
+            return None;
+        };
         let sum: f64 = tables.iter().map(|(_, table)| table.share).sum();
         if (sum - 1.0).abs() > 1e-6 {
-            let message = format!("the shares of all classes sum to {:.6}; make it 1", sum);
-            let last = tables.last().map(|(name, _)| root.at(&["class", name, "share"]));
-            report.error(last.unwrap_or_default(), message);
+            let sum = (sum * 1e6).round() / 1e6;
+            let span = root.at(&["class", last, "share"]);
+            report.error(span, format!("the shares of all classes sum to {sum}; make them sum to 1"));
             return None;
         }
         let default_slo = match tables.iter().find(|(name, _)| name == "default") {
@@ -98,10 +108,9 @@ impl Derived for Workload {
                 _ if name == "default" && share == 0.0 => {}
                 Some(_) => report.error(at("share"), "a class without a share sends nothing; remove it"),
                 None => {
-                    let example = "service = { dist = \"exponential\", mean = \"20ms\" }";
                     report.error(
                         at("service"),
-                        format!("[class.{name}] lacks `service`; add for example {example}"),
+                        format!("[class.{name}] lacks `service`; add for example {SERVICE}"),
                     );
                 }
             }

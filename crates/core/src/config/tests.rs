@@ -1,0 +1,246 @@
+//! Files as a whole: what a good one means, and that defaults and bounds are what the definitions say.
+
+use super::mix::Mix;
+use super::table::Field;
+use super::value::Value;
+use super::workload::{Arrivals, Service, Step, Workload};
+use super::*;
+use crate::{Nanos, Percentile, Slo};
+
+const MS: fn(u64) -> Nanos = Nanos::from_millis;
+
+fn read<T: Value>(text: &str) -> T {
+    parse::<T>(text, "test.toml").unwrap_or_else(|errors| panic!("{errors}")).0
+}
+
+fn slo(p50_ms: u64, p90_ms: u64) -> Slo {
+    Slo::new([(Percentile::P50, MS(p50_ms)), (Percentile::P90, MS(p90_ms))]).unwrap()
+}
+
+#[test]
+fn the_sample_of_the_design_reads_as_meant() {
+    let text = r#"
+        [sentry]
+        listen = "0.0.0.0:8080"
+        admin  = "127.0.0.1:9900"
+        [pool.shop]
+        servers   = ["127.0.0.1:9001", "127.0.0.1:9002"]
+        workers   = 50
+        max_queue = 800
+        admission = { policy = "bouncer", mode = "enforce", allowance = 0.0 }
+        policing  = { policy = "auto", mode = "enforce" }
+        [slo.interactive]
+        p50 = "18ms"
+        p90 = "50ms"
+        [class.checkout]
+        match    = [{ method = "POST", path = "/cart/checkout" }]
+        slo      = { p50 = "60ms", p90 = "270ms" }
+        priority = 1
+        revenue  = 10.0
+        min_rate = "20/s"
+        [class.browse]
+        match = [{ path = "/product/{id}" }, { header = { name = "x-tier", value = "free" } }]
+        slo   = "interactive"
+        pool  = "shop"
+        [class.default]
+        slo = { p50 = "30ms", p90 = "400ms" }
+    "#;
+    let (config, warnings) = parse::<Config>(text, "test.toml").unwrap();
+    let warned: Vec<_> = warnings.iter().map(|warning| warning.line).collect();
+    assert_eq!(warned, [10, 19], "policing and min_rate are for later: {warnings:?}");
+
+    assert_eq!(config.sentry.listen.0, ["0.0.0.0:8080".parse().unwrap()]);
+    let [pool] = config.pools.as_slice() else { panic!("{:?}", config.pools) };
+    assert_eq!((pool.name.as_str(), pool.servers.len(), pool.workers), ("shop", 2, Workers::Fixed(50)));
+    assert_eq!(pool.admission, Admission { policy: Policy::Bouncer(Override::Never), mode: Mode::Enforce });
+    assert_eq!(pool.policing, Policing { policy: PolicingPolicy::Auto, mode: Mode::Enforce });
+
+    let classes: Vec<_> =
+        config.classes.iter().map(|c| (c.name.as_str(), c.slo.clone(), c.priority, c.pool)).collect();
+    let expected =
+        [("checkout", slo(60, 270), 1, 0), ("browse", slo(18, 50), 5, 0), ("default", slo(30, 400), 5, 0)];
+    assert_eq!(classes, expected);
+    assert_eq!((config.classes[0].revenue, config.classes[0].min_rate), (10.0, Some(Rate { per_s: 20.0 })));
+    assert_eq!(config.classes[1].matches.len(), 2);
+}
+
+#[test]
+fn a_pool_is_all_that_must_be_written() {
+    let config: Config = read("[pool.p]\nservers = [\"a:1\"]");
+    let [class] = config.classes.as_slice() else { panic!("{:?}", config.classes) };
+    assert_eq!((class.name.as_str(), class.slo.is_empty(), class.matches.len()), ("default", true, 0));
+    assert_eq!(config.pools[0].workers, Workers::Adaptive);
+    assert!(config.sentry.listen.0[0].ip().is_loopback());
+    assert_eq!(
+        (config.sentry.max_header_size.bytes, config.sentry.idle_timeout),
+        (65_536, Nanos::from_secs(75))
+    );
+}
+
+#[test]
+fn the_default_class_comes_last_and_names_find_their_tables() {
+    let config: Config = read(
+        r#"
+        class.default.pool = "b"
+        [class.z]
+        match = [{ path = "/z" }]
+        pool = "b"
+        [class.a]
+        match = [{ path = "/a" }]
+        pool = "a"
+        fair_share = { header = "X-Api-Key" }
+        [pool.b]
+        servers = ["b:1"]
+        admission = { policy = "maxqwt", limit = { z = "5ms", default = "9ms" } }
+        [pool.a]
+        servers = ["a:1"]
+        "#,
+    );
+    let classes: Vec<_> = config.classes.iter().map(|class| (class.name.as_str(), class.pool)).collect();
+    assert_eq!(classes, [("z", 0), ("a", 1), ("default", 0)]);
+    assert_eq!(config.classes[1].fair_share, Some(FairShare::Header("x-api-key".parse().unwrap())));
+    let limits = vec![("z".to_owned(), MS(5)), ("default".to_owned(), MS(9))];
+    assert_eq!(config.pools[0].admission.policy, Policy::MaxQwt { limit: WaitLimit::PerClass(limits) });
+}
+
+#[test]
+fn trusted_proxies_are_told_from_the_rest() {
+    let config: Config =
+        read("[sentry]\ntrusted_proxies = [\"10.0.0.0/8\", \"::1\"]\n[pool.p]\nservers = [\"a:1\"]");
+    for (peer, trusted) in
+        [("10.1.2.3", true), ("::ffff:10.1.2.3", true), ("::1", true), ("11.0.0.1", false), ("::2", false)]
+    {
+        assert_eq!(config.sentry.trusts(peer.parse().unwrap()), trusted, "{peer}");
+    }
+}
+
+#[test]
+fn a_workload_reads_as_meant() {
+    let workload: Workload = read(
+        r#"
+        [engine]
+        processes = 8
+        [arrivals]
+        process = "on-off"
+        on = "1s"
+        off = "3s"
+        burst = 2.5
+        [class.slow]
+        share = 0.10
+        service = { dist = "lognormal", mean = "20.05ms", sigma = 0.92 }
+        slo = { p50 = "18ms", p90 = "50ms" }
+        [class.tail]
+        share = 0.2
+        service = { dist = "pareto", min = "1ms", alpha = 1.5 }
+        slo = { p90 = "80ms" }
+        [class.measured]
+        share = 0.7
+        service = { dist = "empirical", values = ["1ms", "2ms"] }
+        "#,
+    );
+    assert_eq!((workload.engine.processes, workload.engine.max_queue), (8, 800));
+    let (on, off) = (Nanos::from_secs(1), Nanos::from_secs(3));
+    assert_eq!(workload.arrivals, Arrivals::OnOff { on, off, burst: 2.5, lull: 0.5 });
+    assert_eq!(workload.classes[0].service, Service::Lognormal { mean: Nanos(20_050_000), sigma: 0.92 });
+    assert_eq!(workload.classes[1].service, Service::Pareto { min: MS(1), alpha: 1.5 });
+    assert_eq!(workload.classes[2].service, Service::Empirical { values: vec![MS(1), MS(2)] });
+    assert_eq!(workload.default_slo, Slo::new([(Percentile::P90, MS(80))]).unwrap(), "the loosest");
+}
+
+#[test]
+fn the_objective_of_classes_never_seen_may_be_written() {
+    let workload: Workload = read(
+        r#"
+        [arrivals]
+        process = "schedule"
+        schedule = [["0s", 0.9], ["30s", 1.5]]
+        [class.a]
+        share = 1.0
+        service = { dist = "constant", mean = "5ms" }
+        slo = { p50 = "400ms", p90 = "500ms" }
+        [class.default]
+        share = 0.0
+        slo = { p50 = "18ms", p90 = "50ms" }
+        "#,
+    );
+    let steps = [(0, 0.9), (30, 1.5)].map(|(s, factor)| Step { start: Nanos::from_secs(s), factor });
+    assert_eq!(workload.arrivals, Arrivals::Schedule(steps.to_vec()));
+    assert_eq!((workload.classes.len(), workload.default_slo), (1, slo(18, 50)));
+}
+
+#[test]
+fn the_shares_of_a_mix_become_fractions() {
+    let mix: Mix = read(
+        r#"
+        [request.buy]
+        method = "POST"
+        path = "/cart?x=1"
+        share = 25
+        body = "{}"
+        headers = { Content-Type = "application/json", te = "trailers" }
+        deadline = "50ms"
+        [request.browse]
+        path = "/"
+        share = 75
+        "#,
+    );
+    let [buy, browse] = mix.requests.as_slice() else { panic!("{mix:?}") };
+    assert_eq!((buy.share, browse.share), (0.25, 0.75));
+    assert_eq!((buy.method.as_str(), buy.path.as_str(), buy.deadline), ("POST", "/cart?x=1", Some(MS(50))));
+    assert_eq!((buy.headers[0].0.as_str(), buy.headers.len()), ("content-type", 2));
+    let even: Mix = read("[request.a]\npath = \"/a\"\n[request.b]\npath = \"/b\"");
+    assert_eq!(even.requests[1].share, 0.5);
+}
+
+/// What is said about a file with one key more than nothing.
+fn said<T: Value>(section: &Field, key: &str, toml: &str) -> String {
+    let name = if section.shape.named { format!("{}.x", section.key) } else { section.key.to_owned() };
+    match parse::<T>(&format!("[{name}]\n{key} = {toml}\n"), "test.toml") {
+        Ok(_) => String::new(),
+        Err(errors) => errors.to_string(),
+    }
+}
+
+fn check_fields<T: Value>(section: &Field, prefix: &str, fields: &[Field], checked: &mut usize) {
+    for field in fields {
+        let key = format!("{prefix}{}", field.key);
+        let (low, high) = field.range.unzip();
+        for toml in [field.default, low, high].into_iter().flatten() {
+            // Panics where the definition's own bounds cannot be read.
+            let said = said::<T>(section, &key, toml);
+            let about = format!("`{}`: ", field.key);
+            assert!(!said.contains(&about), "{key} = {toml} in [{}]: {said}", section.key);
+            *checked += 1;
+        }
+        check_fields::<T>(section, &format!("{key}."), field.shape.fields, checked);
+    }
+}
+
+#[test]
+fn defaults_and_bounds_can_be_written_out() {
+    let mut checked = 0;
+    for section in Config::SHAPE.fields {
+        check_fields::<Config>(section, "", section.shape.fields, &mut checked);
+    }
+    for section in Workload::SHAPE.fields {
+        check_fields::<Workload>(section, "", section.shape.fields, &mut checked);
+    }
+    for section in Mix::SHAPE.fields {
+        check_fields::<Mix>(section, "", section.shape.fields, &mut checked);
+    }
+    assert!(checked > 100, "{checked}");
+}
+
+#[test]
+fn every_key_is_documented() {
+    fn walk(fields: &[Field]) {
+        for field in fields {
+            let doc = super::table::joined(field.doc);
+            assert!(doc.len() > 5 && doc.ends_with(['.', ')']), "{}: {doc}", field.key);
+            walk(field.shape.fields);
+        }
+    }
+    for shape in [Config::SHAPE, Workload::SHAPE, Mix::SHAPE] {
+        walk(shape.fields);
+    }
+}
