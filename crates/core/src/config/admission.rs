@@ -152,10 +152,12 @@ impl Value for LimitValue {
             DeValue::String(_) => {
                 Nanos::read(node, report).map(|wait| LimitValue::Wait(WaitLimit::All(wait)))
             }
-            DeValue::Table(_) => {
-                let classes = Tables::read(node, report)?;
-                Some(LimitValue::Wait(WaitLimit::PerClass(classes.0)))
-            }
+            DeValue::Table(_) => match Tables::read(node, report)?.0 {
+                classes if classes.is_empty() => {
+                    node.fail(report, "no class has a limit; write for example \"15ms\"")
+                }
+                classes => Some(LimitValue::Wait(WaitLimit::PerClass(classes))),
+            },
             _ => node.mismatch(report),
         }
     }
