@@ -53,7 +53,7 @@ pub struct BrokerOptions {
 
 impl Default for BrokerOptions {
     fn default() -> BrokerOptions {
-        BrokerOptions { policy: "bouncer".to_owned(), slots: 6, expire: Nanos::from_secs(10) }
+        BrokerOptions { policy: "bouncer".to_owned(), slots: 5, expire: Nanos::from_secs(10) }
     }
 }
 

@@ -58,8 +58,8 @@ pub struct ShardOptions {
 impl Default for ShardOptions {
     fn default() -> ShardOptions {
         ShardOptions {
-            shards: 4,
-            engines: 2,
+            shards: 6,
+            engines: 1,
             work: WorkKind::Wait,
             subquery_cost: Nanos::from_micros(200),
             edge_cost: Nanos::from_micros(10),

@@ -1,0 +1,310 @@
+//! The paper's study on a real system (Bouncer, section 5.4): the broker's policies side by side from a third of the
+//! capacity to 1.67 times it, shards always under AcceptFraction, and the starvation of Fig. 3.
+//!
+//! Every run has a fresh store, so that no policy inherits what another has learnt or queued, and a load generator in a process of
+//! its own. Rates are factors of the capacity that is measured first: it depends on the machine, and on what else runs there.
+
+mod client;
+mod load;
+mod starvation;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use plimsoll_core::Nanos;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Options;
+use super::broker::SLO;
+use super::cluster::Cluster;
+use super::queries::QueryType;
+use client::Client;
+use load::{Load, Mix};
+pub use starvation::{Estimates, Starvation};
+
+/// Far above any capacity that the default costs allow, and no more than a broker refuses in passing.
+const SATURATING_RATE_PER_S: f64 = 2_500.0;
+/// While capacity is measured: keeps every slot busy, and nothing waits for long.
+const SATURATING_POLICY: &str = "maxql,limit=100";
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct StudyOptions {
+    /// The `plimsoll` to run store and load generator with.
+    pub program: PathBuf,
+    /// The store; its policy is replaced.
+    pub store: Options,
+    /// The brokers' policies, as NAME[,key=value...].
+    pub policies: Vec<String>,
+    /// Offered loads as factors of the capacity.
+    pub loads: Vec<f64>,
+    /// Load before each measurement.
+    pub warm_up: Nanos,
+    /// Length of a measurement.
+    pub measure: Nanos,
+    /// Whether to show the starvation of Fig. 3, too.
+    pub starvation: bool,
+    /// Fixes the graph and the arrivals.
+    pub seed: u64,
+}
+
+impl StudyOptions {
+    /// The paper's policies and loads; some twelve minutes.
+    pub fn full(program: PathBuf) -> StudyOptions {
+        let policies = [
+            "bouncer,allowance=0.05",
+            "bouncer,underserved=1.0",
+            "maxql,limit=800",
+            "maxqwt,limit=12ms",
+            "accept-fraction,max-util=0.8",
+        ];
+        StudyOptions {
+            program,
+            store: Options::default(),
+            policies: policies.map(str::to_owned).to_vec(),
+            // The paper's 36, 72, 108, 144 and 180 thousand a second; the shards' CPUs are busy from the third on.
+            loads: [1.0, 2.0, 3.0, 4.0, 5.0].map(|thirds| thirds / 3.0).to_vec(),
+            warm_up: Nanos::from_secs(8),
+            measure: Nanos::from_secs(20),
+            starvation: true,
+            seed: 1,
+        }
+    }
+
+    /// The highest load alone, one Bouncer and its peers, without Fig. 3; some 25 seconds.
+    pub fn quick(program: PathBuf) -> StudyOptions {
+        let mut options = StudyOptions::full(program);
+        options.policies.remove(1);
+        StudyOptions {
+            loads: vec![5.0 / 3.0],
+            warm_up: Nanos::from_millis(1_500),
+            measure: Nanos::from_millis(3_000),
+            starvation: false,
+            ..options
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct StudyResult {
+    /// Queries of the mix that the store serves a second when it has no idle slot.
+    pub capacity_per_s: f64,
+    /// In the order of the policies, and of the loads within one.
+    pub runs: Vec<Run>,
+    /// Fig. 3, where it was asked for.
+    pub starvation: Option<Starvation>,
+}
+
+/// One policy at one load.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// The broker's policy.
+    pub policy: String,
+    /// Offered load as a factor of the capacity.
+    pub load: f64,
+    /// The same in queries a second.
+    pub rate_per_s: f64,
+    /// Queries sent while it was measured.
+    pub sent: u64,
+    /// Of those, refused by broker or shards, in per cent.
+    pub rejected_pct: f64,
+    /// Of those, refused by shards, in per cent.
+    pub rejected_by_shards_pct: f64,
+    /// Of those, neither answered nor refused.
+    pub errors: u64,
+    /// How far the load generator itself lagged.
+    pub late_ms_p99: f64,
+    /// How long the broker's gate took for a decision, two clock readings included.
+    pub decision_us: Decision,
+    /// QT1 first.
+    pub types: Vec<TypeFigures>,
+}
+
+/// Times of decisions in microseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Decision {
+    /// Mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+}
+
+/// One query type within a run. A time that nothing was measured for is `None`.
+#[derive(Clone, Debug, Serialize)]
+pub struct TypeFigures {
+    /// `QT1` to `QT11`.
+    pub name: String,
+    /// Queries sent.
+    pub sent: u64,
+    /// Of those, refused, in per cent.
+    pub rejected_pct: f64,
+    /// Served although the estimate said no: allowance, help for the underserved, probes.
+    pub overridden: u64,
+    /// Response times of all that were served, as the client saw them.
+    pub response_ms: Times,
+    /// Response times of those that were admitted by the estimate, as the broker saw them: what claims about objectives are made for.
+    pub response_estimate_ms: Times,
+    /// Processing times at the broker, shards included.
+    pub processing_ms: Times,
+}
+
+/// Percentiles in milliseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Times {
+    /// Median.
+    pub p50: Option<f64>,
+    /// 90th percentile.
+    pub p90: Option<f64>,
+}
+
+impl StudyResult {
+    /// The run of a policy at a load.
+    pub fn run(&self, policy: &str, load: f64) -> Option<&Run> {
+        self.runs.iter().find(|run| run.policy == policy && run.load == load)
+    }
+}
+
+impl Run {
+    /// The largest factor by which any type's p50 or p90, of those admitted by the estimate, exceeds its objective;
+    /// at most 1 where all objectives are met.
+    pub fn worst_factor_of_objective(&self) -> f64 {
+        let [(_, p50), (_, p90)] = SLO.map(|(percentile, limit)| (percentile, limit.as_millis_f64()));
+        let factors = self.types.iter().flat_map(|of| {
+            let Times { p50: of_p50, p90: of_p90 } = of.response_estimate_ms;
+            [of_p50.map(|ms| ms / p50), of_p90.map(|ms| ms / p90)]
+        });
+        factors.flatten().fold(0.0, f64::max)
+    }
+}
+
+/// Runs the study; `progress` is told what comes next.
+///
+/// # Errors
+/// Where the store or the load generator does not start, or the store cannot be saturated.
+pub fn run(options: StudyOptions, progress: &dyn Fn(&str)) -> io::Result<StudyResult> {
+    let study = Study { client: Client::new()?, options };
+    progress("graph store: measuring the capacity");
+    let capacity_per_s = study.capacity_per_s(&Mix::paper())?;
+    let mut runs = Vec::new();
+    for policy in &study.options.policies {
+        for &load in &study.options.loads {
+            progress(&format!("graph store: {policy} at {load:.2} of {capacity_per_s:.0}/s"));
+            runs.push(study.measure(policy, load, capacity_per_s)?);
+        }
+    }
+    let starvation = match study.options.starvation {
+        true => {
+            progress("graph store: starvation");
+            Some(starvation::show(&study)?)
+        }
+        false => None,
+    };
+    Ok(StudyResult { capacity_per_s, runs, starvation })
+}
+
+struct Study {
+    options: StudyOptions,
+    client: Client,
+}
+
+impl Study {
+    /// A fresh store with this policy at its broker.
+    fn store(&self, policy: &str) -> io::Result<Cluster> {
+        let mut store = self.options.store.clone();
+        store.broker.policy = policy.to_owned();
+        store.graph.seed = self.options.seed;
+        Cluster::start(&self.options.program, &store, SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+
+    /// Loads the store and throws the figures away.
+    fn warm_up(&self, store: &Cluster, mix: &Mix, rate_per_s: f64) -> io::Result<()> {
+        // Other arrivals than those that are measured.
+        let seed = self.options.seed.wrapping_add(1_000);
+        Load::start(&self.options.program, store.broker(), mix, rate_per_s, self.options.warm_up, seed)?
+            .finish()?;
+        self.client.delete(store.broker(), "/stats")
+    }
+
+    fn load(&self, store: &Cluster, mix: &Mix, rate_per_s: f64) -> io::Result<Load> {
+        let StudyOptions { program, measure, seed, .. } = &self.options;
+        Load::start(program, store.broker(), mix, rate_per_s, *measure, *seed)
+    }
+
+    /// Answers a second of a store that has more to do than it can.
+    fn capacity_per_s(&self, mix: &Mix) -> io::Result<f64> {
+        let store = self.store(SATURATING_POLICY)?;
+        self.warm_up(&store, mix, SATURATING_RATE_PER_S)?;
+        let report = self.load(&store, mix, SATURATING_RATE_PER_S)?.finish()?;
+        let total = &report["total"];
+        if count(&total["rejected"]) < count(&total["sent"]) / 10 {
+            let message =
+                format!("{SATURATING_RATE_PER_S}/s do not saturate this store; make its queries dearer");
+            return Err(io::Error::other(message));
+        }
+        Ok(total["goodput_per_s"].as_f64().unwrap_or_default())
+    }
+
+    fn measure(&self, policy: &str, load: f64, capacity_per_s: f64) -> io::Result<Run> {
+        let (mix, rate_per_s) = (Mix::paper(), load * capacity_per_s);
+        let store = self.store(policy)?;
+        self.warm_up(&store, &mix, rate_per_s)?;
+        let report = self.load(&store, &mix, rate_per_s)?.finish()?;
+        let stats = self.client.get(store.broker(), "/stats")?;
+        let (total, decision) = (&report["total"], &stats["decision_us"]);
+        let figure = |value: &Value| value.as_f64().unwrap_or_default();
+        let types: Vec<TypeFigures> =
+            QueryType::ALL.map(|of| TypeFigures::new(of.to_string(), &report, &stats)).to_vec();
+        let by_shards = QueryType::ALL.map(|of| count(&stats["types"][of.to_string()]["refused_by_shard"]));
+        let sent = count(&total["sent"]);
+        Ok(Run {
+            policy: policy.to_owned(),
+            load,
+            rate_per_s,
+            sent,
+            rejected_pct: percent(count(&total["rejected"]), sent),
+            rejected_by_shards_pct: percent(by_shards.iter().sum(), sent),
+            errors: count(&total["errors"]) + count(&total["refused_other"]),
+            late_ms_p99: figure(&total["late_ms_p99"]),
+            decision_us: Decision {
+                mean: figure(&decision["mean"]),
+                p50: figure(&decision["p50"]),
+                p99: figure(&decision["p99"]),
+            },
+            types,
+        })
+    }
+}
+
+impl TypeFigures {
+    /// From the load generator's report and the broker's own figures.
+    fn new(name: String, report: &Value, stats: &Value) -> TypeFigures {
+        let (client, broker) = (&report["requests"][&name], &stats["types"][&name]);
+        let (served, granted) = (count(&broker["served"]), count(&broker["served_by_grant"]["estimate"]));
+        let times = |of: &Value, count: u64| match count {
+            0 => Times { p50: None, p90: None },
+            _ => Times { p50: of["p50"].as_f64(), p90: of["p90"].as_f64() },
+        };
+        TypeFigures {
+            sent: count(&client["sent"]),
+            rejected_pct: percent(count(&client["rejected"]), count(&client["sent"])),
+            overridden: served - granted,
+            response_ms: Times { p50: client["p50_ms"].as_f64(), p90: client["p90_ms"].as_f64() },
+            response_estimate_ms: times(&broker["response_estimate_ms"], granted),
+            processing_ms: times(&broker["processing_ms"], served),
+            name,
+        }
+    }
+}
+
+fn count(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default()
+}
+
+fn percent(part: u64, of: u64) -> f64 {
+    if of == 0 { 0.0 } else { 100.0 * part as f64 / of as f64 }
+}
