@@ -104,7 +104,7 @@ impl FromStr for Nanos {
         let wrong =
             || format!("`{text}` is not a duration; write a number and a unit, as in \"18ms\" or \"1.5s\"");
         let text = text.trim();
-        let split = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(wrong)?;
+        let split = text.find(char::is_alphabetic).ok_or_else(wrong)?;
         let (number, unit) = text.split_at(split);
         let unit_ns = match unit {
             "ns" => 1.0,
@@ -135,6 +135,7 @@ mod tests {
             assert_eq!(parsed.to_string(), text);
         }
         assert_eq!("2m".parse::<Nanos>().unwrap(), Nanos::from_secs(120));
+        assert_eq!("3µs".parse::<Nanos>().unwrap(), Nanos::from_micros(3));
         for bad in ["", "18", "ms", "-1s", "1 parsec", "nan s", "1e30s"] {
             assert!(bad.parse::<Nanos>().is_err(), "{bad}");
         }
