@@ -1,0 +1,283 @@
+//! From arrival to slot: the gate decides, the queue waits.
+//!
+//! Everything that concerns the gate fails open. A policy that panics, or whose ticks are so late that it knows
+//! nothing, lets requests in; then only `max_queue` holds them.
+//!
+//! In shadow mode requests go on at once whatever the gate says. So that what it says means something, each request
+//! that it would have let in holds a slot, or a place in the queue for one, of its own account while it is
+//! served. That account cannot know how fast the server would have been with less to do, so under a real
+//! overload it errs towards refusing.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::LazyLock;
+
+use http::HeaderMap;
+use plimsoll_admission::{Ask, Outcome};
+use plimsoll_core::config::{FairShare, Mode, Sentry};
+use plimsoll_core::{ClassId, Limit, Mechanism, Nanos, Quantity, Refusal, Verdict};
+use tokio::sync::oneshot;
+
+use crate::client::Client;
+use crate::clock;
+use crate::decisions::{Decision, Stage};
+use crate::headers::client_address;
+use crate::stats::Failure;
+use crate::thread::View;
+use crate::ticket::{End, Hold, Ticket};
+
+/// What became of a request.
+pub enum Admission {
+    /// It may go to a server.
+    In(Ticket),
+    /// It may not.
+    Refused(Refusal),
+    /// Nobody waits for it any more.
+    ClientGone,
+}
+
+/// A request that has arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// When.
+    pub at: Nanos,
+    /// What it is.
+    pub class: ClassId,
+    /// When its client stops waiting.
+    pub deadline: Option<Nanos>,
+    /// A hash of what tells its client from others, where the class shares fairly.
+    pub client: Option<u64>,
+}
+
+/// What tells the client of a request from others. The hash is keyed, so that nobody can choose to collide.
+pub fn client_key(by: &FairShare, config: &Sentry, peer: IpAddr, headers: &HeaderMap) -> u64 {
+    static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    match by {
+        FairShare::Address => KEY.hash_one(client_address(config, peer, headers)),
+        FairShare::Header(name) => KEY.hash_one(headers.get(name).map(|value| value.as_bytes())),
+    }
+}
+
+/// Calls the gate. Nothing where it panics, which the panic hook reports and the metrics count.
+pub fn guarded<R>(view: &View, call: impl FnOnce() -> R) -> Option<R> {
+    let result = catch_unwind(AssertUnwindSafe(call));
+    if result.is_err() {
+        view.thread_stats().policy_panics.bump();
+    }
+    result.ok()
+}
+
+/// Decides about a request and waits for its turn.
+pub async fn admit(client: &Client, view: &Rc<View>, arrival: Arrival) -> Admission {
+    let Arrival { at: now, class, deadline, client: key } = arrival;
+    let (pool, stats) = (view.pool(class), view.stats(class));
+    let ticket = |hold| Ticket::new(Rc::clone(view), class, hold, now, now);
+    stats.offered.bump();
+    if pool.mode() == Mode::Off {
+        stats.unjudged.bump();
+        return Admission::In(ticket(Hold::Nothing));
+    }
+
+    let ask = Ask { class: view.class(class).in_pool, deadline, client: key };
+    let offer = || client.thread.with_rng(|rng| pool.gate.offer(&ask, now, rng));
+    let verdict = if pool.judges(now) { guarded(view, offer) } else { None };
+    let queued = match verdict {
+        Some(verdict) => {
+            view.log(class, now, Stage::Gate, verdict);
+            match verdict {
+                Verdict::Refuse(refusal) if pool.mode() == Mode::Enforce => {
+                    return Admission::Refused(refusal);
+                }
+                Verdict::Refuse(_) => return Admission::In(ticket(Hold::Nothing)),
+                Verdict::Admit(_) => Queued::new(view, class, true),
+            }
+        }
+        None => {
+            if let Some(refusal) = view.queue_is_full(class) {
+                return Admission::Refused(refusal);
+            }
+            stats.unjudged.bump();
+            let counted =
+                !pool.judges(now) && guarded(view, || pool.gate.admit_unjudged(ask.class)).is_some();
+            Queued::new(view, class, counted)
+        }
+    };
+
+    if pool.slots.try_take() {
+        return match queued.start(now, now) {
+            Ok(hold) => Admission::In(ticket(hold)),
+            Err(refusal) => refused_at_start(pool.mode(), refusal, ticket),
+        };
+    }
+    if pool.mode() == Mode::Shadow {
+        let (end, ended) = oneshot::channel();
+        tokio::task::spawn_local(shadow(queued, now, ended));
+        return Admission::In(ticket(Hold::Shadow(end)));
+    }
+    wait(client, view, arrival, queued).await
+}
+
+fn refused_at_start(mode: Mode, refusal: Refusal, ticket: impl FnOnce(Hold) -> Ticket) -> Admission {
+    match mode {
+        Mode::Enforce => Admission::Refused(refusal),
+        Mode::Shadow | Mode::Off => Admission::In(ticket(Hold::Nothing)),
+    }
+}
+
+/// Waits for a slot, for as long as somebody waits for the response.
+async fn wait(client: &Client, view: &Rc<View>, arrival: Arrival, queued: Queued) -> Admission {
+    let Arrival { at, class, deadline, .. } = arrival;
+    let pool = view.pool(class);
+    let gone = async {
+        // hyper drops the request when its HTTP/2 stream is reset, but may not look at an HTTP/1 connection.
+        if client.http2 { std::future::pending().await } else { client.watch.gone().await }
+    };
+    let late = async {
+        match deadline {
+            Some(deadline) => tokio::time::sleep_until(clock::timer(deadline)).await,
+            None => std::future::pending().await,
+        }
+    };
+    let expired = |now: Nanos| {
+        let allowed = deadline.map_or(Nanos::MAX, |deadline| deadline.since(at));
+        let refusal = pool.gate.expired(now.since(at), allowed);
+        view.log(class, now, Stage::Queue, Verdict::Refuse(refusal));
+        Admission::Refused(refusal)
+    };
+    tokio::select! {
+        biased;
+        () = pool.slots.take() => {}
+        () = gone => {
+            view.stats(class).failed(Failure::ClientGone).bump();
+            return Admission::ClientGone;
+        }
+        () = late => return expired(clock::refresh()),
+    }
+    let now = clock::refresh();
+    if deadline.is_some_and(|deadline| deadline <= now) {
+        pool.slots.release();
+        return expired(now);
+    }
+    match queued.start(at, now) {
+        Ok(hold) => Admission::In(Ticket::new(Rc::clone(view), class, hold, at, now)),
+        Err(refusal) => Admission::Refused(refusal),
+    }
+}
+
+/// What a request would go through if the mode were not shadow: waits for a slot and holds it until the request ends.
+async fn shadow(queued: Queued, arrived: Nanos, mut ended: oneshot::Receiver<End>) {
+    let (view, class) = (Rc::clone(&queued.view), queued.class);
+    let end = tokio::select! {
+        biased;
+        end = &mut ended => end.ok(),
+        () = view.pool(class).slots.take() => {
+            let now = clock::refresh();
+            if let Ok(Hold::Slot { counted }) = queued.start(arrived, now) {
+                let unknown = End { served: Nanos::ZERO, outcome: Outcome::Unmeasured };
+                let end = ended.await.unwrap_or(unknown);
+                view.leave_slot(class, counted, now.since(arrived), end);
+            }
+            return;
+        }
+    };
+    // It was served before its turn came. What it took is worth knowing all the same.
+    if let Some(end) = end {
+        queued.measure(end);
+    }
+}
+
+/// A request that waits. Unless it is started, it is taken back when this is dropped.
+struct Queued {
+    view: Rc<View>,
+    class: ClassId,
+    /// Whether the gate knows about it.
+    counted: bool,
+    waits: bool,
+}
+
+impl Queued {
+    fn new(view: &Rc<View>, class: ClassId, counted: bool) -> Queued {
+        Queued { view: Rc::clone(view), class, counted, waits: true }
+    }
+
+    /// It has taken a slot, which it holds from now on, or gives back where the policy says no after all.
+    fn start(mut self, arrived: Nanos, now: Nanos) -> Result<Hold, Refusal> {
+        self.waits = false;
+        let view = &self.view;
+        let (pool, waited) = (view.pool(self.class), now.since(arrived));
+        let in_pool = view.class(self.class).in_pool;
+        if self.counted {
+            match guarded(view, || pool.gate.start(in_pool, waited, now)) {
+                Some(Verdict::Refuse(refusal)) => {
+                    pool.slots.release();
+                    view.log(self.class, now, Stage::Queue, Verdict::Refuse(refusal));
+                    return Err(refusal);
+                }
+                Some(Verdict::Admit(_)) => {}
+                None => self.counted = false,
+            }
+        }
+        view.stats(self.class).wait.record(waited);
+        Ok(Hold::Slot { counted: self.counted })
+    }
+
+    /// It was served without ever having had a slot.
+    fn measure(mut self, end: End) {
+        if !self.counted {
+            return;
+        }
+        self.waits = false;
+        let pool = self.view.pool(self.class);
+        let in_pool = self.view.class(self.class).in_pool;
+        guarded(&self.view, || {
+            if pool.gate.start(in_pool, Nanos::ZERO, clock::coarse()).is_admit() {
+                pool.gate.finish(in_pool, Nanos::ZERO, end.served, end.outcome);
+            }
+        });
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        if self.waits && self.counted {
+            let pool = self.view.pool(self.class);
+            let in_pool = self.view.class(self.class).in_pool;
+            guarded(&self.view, || pool.gate.abandon(in_pool));
+        }
+    }
+}
+
+impl View {
+    /// Counts a verdict and offers it to the log.
+    fn log(&self, class: ClassId, at: Nanos, stage: Stage, verdict: Verdict) {
+        let (pool, stats) = (self.pool(class), self.stats(class));
+        let enforced = pool.mode() == Mode::Enforce;
+        match verdict {
+            Verdict::Admit(grant) => stats.granted(grant).bump(),
+            Verdict::Refuse(refusal) if enforced => stats.refused(refusal.mechanism).bump(),
+            Verdict::Refuse(refusal) => stats.would_refuse(refusal.mechanism).bump(),
+        }
+        let queued = pool.slots.waiting();
+        self.routing.decisions.push(class, &Decision { at, stage, verdict, enforced, queued });
+    }
+
+    /// The one limit that holds even where no policy does.
+    fn queue_is_full(&self, class: ClassId) -> Option<Refusal> {
+        let pool = self.pool(class);
+        let (waiting, most) = (pool.slots.waiting(), pool.config.max_queue);
+        if pool.mode() != Mode::Enforce || waiting < most {
+            return None;
+        }
+        let refusal = Refusal {
+            mechanism: Mechanism::MaxQueue,
+            limit: Limit::QueueLength,
+            estimate: Quantity::Count(u64::from(waiting) + 1),
+            objective: Quantity::Count(u64::from(most)),
+            retry_after: Nanos::from_secs(1),
+        };
+        self.log(class, clock::coarse(), Stage::Gate, Verdict::Refuse(refusal));
+        Some(refusal)
+    }
+}

@@ -1,0 +1,314 @@
+//! The body of a response on its way to the client. It holds the request's slot until the server has sent the last
+//! of it, the client has left, or either has paused for too long.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use plimsoll_core::Nanos;
+
+use crate::balance::Lease;
+use crate::client::InProgress;
+use crate::clock;
+use crate::connections::Link;
+use crate::stats::Failure;
+use crate::thread::Thread;
+use crate::ticket::Ticket;
+use crate::timeouts::{Expire, Registration};
+use crate::upload::Upload;
+
+/// The response broke off. Its client sees that: hyper ends the connection or resets the stream, so that what was sent
+/// never passes for all of it.
+#[derive(Clone, Copy, Debug)]
+pub struct BrokenOff(pub Failure);
+
+impl fmt::Display for BrokenOff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the response broke off: {}", self.0.as_str())
+    }
+}
+
+impl std::error::Error for BrokenOff {}
+
+/// The body of a response.
+pub struct ResponseBody {
+    kind: Kind,
+    in_progress: Option<InProgress>,
+}
+
+enum Kind {
+    Full(Bytes),
+    Forwarded(Reader),
+}
+
+/// The client's hold on a response that is still coming. Without it the exchange is over: the sweep's own reference
+/// must not keep it running.
+struct Reader(Rc<Exchange>);
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+impl ResponseBody {
+    /// Nothing.
+    pub fn empty() -> ResponseBody {
+        ResponseBody::full(Bytes::new())
+    }
+
+    /// All of it.
+    pub fn full(bytes: Bytes) -> ResponseBody {
+        ResponseBody { kind: Kind::Full(bytes), in_progress: None }
+    }
+
+    /// What comes from a server.
+    pub fn forwarded(exchange: Rc<Exchange>) -> ResponseBody {
+        ResponseBody { kind: Kind::Forwarded(Reader(exchange)), in_progress: None }
+    }
+
+    /// The request that this responds to ends with it.
+    pub fn ends(&mut self, mut in_progress: InProgress) {
+        if self.is_end_stream() {
+            in_progress.done();
+        } else {
+            self.in_progress = Some(in_progress);
+        }
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = BrokenOff;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        let frame = match &mut self.kind {
+            Kind::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Kind::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Kind::Forwarded(Reader(exchange)) => exchange.poll_frame(cx),
+        };
+        if matches!(frame, Poll::Ready(None)) || (frame.is_ready() && self.is_end_stream()) {
+            if let Some(mut in_progress) = self.in_progress.take() {
+                in_progress.done();
+            }
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Full(bytes) => bytes.is_empty(),
+            Kind::Forwarded(Reader(exchange)) => exchange.is_over(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Forwarded(Reader(exchange)) => exchange.size_hint(),
+        }
+    }
+}
+
+/// A response that is still coming.
+pub struct Exchange {
+    /// Nothing once the server has sent the last of it, or it was broken off.
+    running: RefCell<Option<Running>>,
+    broken: Cell<Option<BrokenOff>>,
+    /// Whose turn it is, and until when.
+    turn: Cell<Turn>,
+    waker: RefCell<Option<Waker>>,
+    registration: RefCell<Option<Registration>>,
+}
+
+/// Who has to do something next.
+#[derive(Clone, Copy)]
+enum Turn {
+    Server(Nanos),
+    Client(Nanos),
+}
+
+/// What a response that is still coming holds.
+pub struct Running {
+    /// What comes from the server.
+    pub incoming: Incoming,
+    /// What was read of it already.
+    pub ahead: Option<Frame<Bytes>>,
+    /// What it comes on.
+    pub link: Link,
+    /// Which server it comes from.
+    pub lease: Lease,
+    /// The request's slot.
+    pub ticket: Ticket,
+    /// The request's own body.
+    pub upload: Option<Rc<Upload>>,
+    /// The thread that all this is on.
+    pub thread: Rc<Thread>,
+    /// How long the server may pause; not at all limited in a stream of events or of gRPC messages.
+    pub server_pause: Option<Nanos>,
+    /// How long the client may.
+    pub client_pause: Nanos,
+    /// Idle connections to keep to the server.
+    pub keep: usize,
+}
+
+impl Running {
+    /// What comes next, driving the connection that it comes on.
+    pub fn poll_incoming(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        if let Some(frame) = self.ahead.take() {
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        let frame = Pin::new(&mut self.incoming).poll_frame(cx);
+        if frame.is_ready() {
+            return frame;
+        }
+        self.link.drive(cx);
+        Pin::new(&mut self.incoming).poll_frame(cx)
+    }
+
+    /// The server has sent the last of it.
+    pub fn complete(self, cx: &mut Context<'_>) {
+        let Running { link, lease, ticket, thread, upload, keep, .. } = self;
+        ticket.complete(clock::refresh());
+        // While the request itself is still under way, the connection cannot carry another.
+        if upload.is_none_or(|upload| upload.ended()) {
+            thread.connections.give_back(lease.server().id, link, keep, cx);
+        }
+    }
+
+    fn fail(self, failure: Failure) {
+        if let Some(upload) = &self.upload {
+            upload.cancel();
+        }
+        self.ticket.fail(failure);
+    }
+}
+
+impl Exchange {
+    /// A response whose head is there.
+    pub fn new(running: Running) -> Rc<Exchange> {
+        let until = running.server_pause.map_or(Nanos::MAX, |pause| clock::coarse() + pause);
+        let timeouts = Rc::clone(&running.thread.timeouts);
+        let exchange = Rc::new(Exchange {
+            running: RefCell::new(Some(running)),
+            broken: Cell::new(None),
+            turn: Cell::new(Turn::Server(until)),
+            waker: RefCell::default(),
+            registration: RefCell::default(),
+        });
+        let registration = timeouts.register(Rc::clone(&exchange) as Rc<dyn Expire>);
+        *exchange.registration.borrow_mut() = Some(registration);
+        exchange
+    }
+
+    fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        if let Some(broken) = self.broken.get() {
+            return Poll::Ready(Some(Err(broken)));
+        }
+        let mut slot = self.running.borrow_mut();
+        let Some(running) = slot.as_mut() else { return Poll::Ready(None) };
+        let frame = running.poll_incoming(cx);
+        match frame {
+            Poll::Ready(Some(Ok(frame))) => {
+                if running.incoming.is_end_stream() || frame.is_trailers() {
+                    self.complete(slot.take(), cx);
+                } else {
+                    self.turn.set(Turn::Client(clock::coarse() + running.client_pause));
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(_))) => {
+                let running = slot.take();
+                drop(slot);
+                self.break_off(running, Failure::Truncated);
+                Poll::Ready(Some(Err(BrokenOff(Failure::Truncated))))
+            }
+            Poll::Ready(None) => {
+                self.complete(slot.take(), cx);
+                Poll::Ready(None)
+            }
+            Poll::Pending => {
+                if let Turn::Client(_) = self.turn.get() {
+                    let until = running.server_pause.map_or(Nanos::MAX, |pause| clock::coarse() + pause);
+                    self.turn.set(Turn::Server(until));
+                }
+                let mut waker = self.waker.borrow_mut();
+                if !waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+                    *waker = Some(cx.waker().clone());
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    fn complete(&self, running: Option<Running>, cx: &mut Context<'_>) {
+        self.registration.take();
+        if let Some(running) = running {
+            running.complete(cx);
+        }
+    }
+
+    fn break_off(&self, running: Option<Running>, failure: Failure) {
+        self.broken.set(Some(BrokenOff(failure)));
+        self.registration.take();
+        if let Some(running) = running {
+            running.fail(failure);
+        }
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// The client has left, or has all of it.
+    fn abandon(&self) {
+        self.registration.take();
+        if let Some(running) = self.running.take() {
+            running.fail(Failure::ClientGone);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.broken.get().is_none() && self.running.borrow().is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &*self.running.borrow() {
+            Some(running) => {
+                let ahead = running.ahead.as_ref().and_then(Frame::data_ref).map_or(0, Bytes::len) as u64;
+                running
+                    .incoming
+                    .size_hint()
+                    .exact()
+                    .map_or_else(SizeHint::default, |n| SizeHint::with_exact(n + ahead))
+            }
+            None => SizeHint::with_exact(0),
+        }
+    }
+}
+
+impl Expire for Exchange {
+    fn expires(&self) -> Option<Nanos> {
+        let (Turn::Server(until) | Turn::Client(until)) = self.turn.get();
+        Some(until)
+    }
+
+    fn expire(&self) {
+        let running = self.running.take();
+        let failure = match self.turn.get() {
+            Turn::Server(_) => Failure::Timeout,
+            Turn::Client(_) => Failure::ClientGone,
+        };
+        self.break_off(running, failure);
+    }
+}

@@ -1,0 +1,235 @@
+//! Connections to servers, kept open between requests. Each thread has its own, so that neither taking nor
+//! returning one locks.
+//!
+//! An HTTP/1 connection has no task: whoever uses it drives it, from the same task that serves the client. That
+//! saves two wake-ups a request. Only a connection that is still sending the request when the response has
+//! begun gets a task of its own, because a client that does not read the response must not keep the server from
+//! getting the rest of the request. HTTP/2 connections carry many requests, and have a task each.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Waker};
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use plimsoll_core::Nanos;
+use tokio::sync::Semaphore;
+
+use crate::clock;
+use crate::upload::UploadBody;
+use crate::upstream::ServerIo;
+
+/// How long an idle connection is kept: shorter than what most servers keep it, so that it is rarely found dead.
+const IDLE: Nanos = Nanos::from_secs(30);
+/// How often idle connections are looked at.
+const LOOK: Nanos = Nanos::from_secs(1);
+/// Requests that share an HTTP/2 connection. RFC 9113 asks servers to allow at least a hundred.
+const STREAMS: u32 = 100;
+
+/// An HTTP/1 connection.
+pub struct Http1 {
+    sender: http1::SendRequest<UploadBody>,
+    driver: http1::Connection<ServerIo, UploadBody>,
+    open: bool,
+    idle_since: Nanos,
+}
+
+/// An HTTP/2 connection.
+pub struct Http2 {
+    sender: http2::SendRequest<UploadBody>,
+    streams: Cell<u32>,
+    /// Since when it has no streams, where that is so.
+    idle_since: Cell<Nanos>,
+}
+
+/// What carries one request and its response.
+pub enum Link {
+    /// A connection of its own.
+    Http1(Box<Http1>),
+    /// A connection of its own, which has a task and lasts as long as this.
+    Driven(http1::SendRequest<UploadBody>),
+    /// One of the streams of a connection.
+    Http2(Stream),
+}
+
+/// One of the streams of an HTTP/2 connection, until this is dropped.
+pub struct Stream(Rc<Http2>);
+
+impl Stream {
+    fn of(connection: &Rc<Http2>) -> Stream {
+        connection.streams.update(|n| n + 1);
+        Stream(Rc::clone(connection))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.0.streams.update(|n| n - 1);
+        self.0.idle_since.set(clock::coarse());
+    }
+}
+
+/// Why there is no response.
+pub enum SendError {
+    /// The connection was closed before anything was sent on it: the request is as it was.
+    Unsent(Box<Request<UploadBody>>),
+    /// It may have been sent.
+    Broken(hyper::Error),
+}
+
+impl Link {
+    /// A fresh HTTP/1 connection.
+    pub fn http1(
+        sender: http1::SendRequest<UploadBody>,
+        driver: http1::Connection<ServerIo, UploadBody>,
+    ) -> Link {
+        Link::Http1(Box::new(Http1 { sender, driver, open: true, idle_since: Nanos::ZERO }))
+    }
+
+    /// How long the connection had been idle before this; zero where others use it too.
+    pub fn was_idle(&self, now: Nanos) -> Nanos {
+        match self {
+            Link::Http1(connection) if connection.idle_since > Nanos::ZERO => now - connection.idle_since,
+            _ => Nanos::ZERO,
+        }
+    }
+
+    /// Whether it speaks HTTP/2.
+    pub fn is_http2(&self) -> bool {
+        matches!(self, Link::Http2(_))
+    }
+
+    /// Sends a request and waits for the head of its response.
+    pub async fn send(&mut self, request: Request<UploadBody>) -> Result<Response<Incoming>, SendError> {
+        let answer = match self {
+            Link::Http1(connection) => {
+                let Http1 { sender, driver, open, .. } = &mut **connection;
+                let mut answer = pin!(sender.try_send_request(request));
+                poll_fn(|cx| {
+                    *open = *open && Pin::new(&mut *driver).poll(cx).is_pending();
+                    answer.as_mut().poll(cx)
+                })
+                .await
+            }
+            Link::Http2(stream) => stream.0.sender.clone().try_send_request(request).await,
+            Link::Driven(sender) => sender.try_send_request(request).await,
+        };
+        answer.map_err(|mut error| match error.take_message() {
+            Some(request) => SendError::Unsent(Box::new(request)),
+            None => SendError::Broken(error.into_error()),
+        })
+    }
+
+    /// Gives an HTTP/1 connection a task of its own, which also lets it become something else.
+    #[must_use]
+    pub fn detach(self) -> Link {
+        let Link::Http1(connection) = self else { return self };
+        let Http1 { sender, driver, open, .. } = *connection;
+        if open {
+            tokio::task::spawn_local(driver.with_upgrades());
+        }
+        Link::Driven(sender)
+    }
+
+    /// Makes progress on whatever the response waits for.
+    #[inline]
+    pub fn drive(&mut self, cx: &mut Context<'_>) {
+        if let Link::Http1(connection) = self
+            && connection.open
+        {
+            connection.open = Pin::new(&mut connection.driver).poll(cx).is_pending();
+        }
+    }
+}
+
+/// The connections of one thread to the servers of all pools, by [`Server::id`](crate::balance::Server).
+#[derive(Default)]
+pub struct Connections {
+    servers: RefCell<HashMap<u64, Kept>>,
+    last_look: Cell<Nanos>,
+}
+
+#[derive(Default)]
+struct Kept {
+    idle: Vec<Box<Http1>>,
+    http2: Vec<Rc<Http2>>,
+    /// Whoever opens an HTTP/2 connection has it, so that a crowd opens one and not a crowd.
+    turn: Option<Rc<Semaphore>>,
+}
+
+impl Connections {
+    /// An idle connection: the one used last, which is the one most likely to be alive.
+    pub fn idle(&self, server: u64) -> Option<Link> {
+        self.servers.borrow_mut().get_mut(&server)?.idle.pop().map(Link::Http1)
+    }
+
+    /// A stream of an open HTTP/2 connection.
+    pub fn stream(&self, server: u64) -> Option<Link> {
+        let mut servers = self.servers.borrow_mut();
+        let kept = servers.get_mut(&server)?;
+        kept.http2.retain(|connection| !connection.sender.is_closed());
+        let connection = kept.http2.iter().find(|connection| connection.streams.get() < STREAMS)?;
+        Some(Link::Http2(Stream::of(connection)))
+    }
+
+    /// Whoever may open an HTTP/2 connection next.
+    pub fn turn(&self, server: u64) -> Rc<Semaphore> {
+        let mut servers = self.servers.borrow_mut();
+        let turn = &mut servers.entry(server).or_default().turn;
+        Rc::clone(turn.get_or_insert_with(|| Rc::new(Semaphore::new(1))))
+    }
+
+    /// Shares a fresh HTTP/2 connection, whose task runs, and takes its first stream.
+    pub fn share(&self, server: u64, sender: http2::SendRequest<UploadBody>) -> Link {
+        let connection = Rc::new(Http2 { sender, streams: Cell::new(0), idle_since: Cell::default() });
+        let stream = Stream::of(&connection);
+        self.servers.borrow_mut().entry(server).or_default().http2.push(connection);
+        Link::Http2(stream)
+    }
+
+    /// Takes back a connection whose response has ended. It is closed if it cannot be used again, or if `most` are
+    /// idle already.
+    pub fn give_back(&self, server: u64, mut link: Link, most: usize, cx: &mut Context<'_>) {
+        if let Link::Http1(connection) = &link
+            && !connection.sender.is_ready()
+        {
+            // It is ready once it has seen that the exchange is over.
+            link.drive(cx);
+        }
+        let Link::Http1(mut connection) = link else { return };
+        if !connection.open || !connection.sender.is_ready() {
+            return;
+        }
+        connection.idle_since = clock::coarse();
+        let mut servers = self.servers.borrow_mut();
+        let idle = &mut servers.entry(server).or_default().idle;
+        if idle.len() < most {
+            idle.push(connection);
+        }
+    }
+
+    /// Closes connections that have been idle for long, or that their server has closed.
+    pub fn sweep(&self, now: Nanos) {
+        if now.since(self.last_look.get()) < LOOK {
+            return;
+        }
+        self.last_look.set(now);
+        // Nobody needs waking: whoever takes the connection next polls it first.
+        let mut cx = Context::from_waker(Waker::noop());
+        self.servers.borrow_mut().retain(|_, kept| {
+            kept.idle.retain_mut(|c| {
+                now.since(c.idle_since) < IDLE && Pin::new(&mut c.driver).poll(&mut cx).is_pending()
+            });
+            kept.http2.retain(|connection| {
+                let idle = connection.streams.get() == 0 && now.since(connection.idle_since.get()) >= IDLE;
+                !idle && !connection.sender.is_closed()
+            });
+            let turn_taken = kept.turn.as_ref().is_some_and(|turn| Rc::strong_count(turn) > 1);
+            turn_taken || !kept.idle.is_empty() || !kept.http2.is_empty()
+        });
+    }
+}

@@ -1,0 +1,81 @@
+//! Active health checks: each server of a pool that has a `path` is asked for it, by one thread of the worker.
+
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use http::header::USER_AGENT;
+use http::{HeaderValue, Request, Uri};
+
+use crate::balance::Server;
+use crate::connections::Connections;
+use crate::proxy;
+use crate::state::{Pool, Shared};
+use crate::upload::UploadBody;
+use crate::upstream::{self, Need};
+use crate::{clock, thread::Thread};
+
+/// How often pools are looked for that have not been there before.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Checks the servers of all pools, those of later configs included, for as long as the worker lives.
+pub async fn check_all(thread: Rc<Thread>) {
+    let mut watched: Vec<Weak<Pool>> = Vec::new();
+    loop {
+        for pool in &thread.view().routing.pools {
+            if pool.config.health.path.is_some() && !watched.iter().any(|w| w.as_ptr() == Arc::as_ptr(pool)) {
+                watched.push(Arc::downgrade(pool));
+                for server in pool.servers.all() {
+                    let shared = Arc::clone(&thread.shared);
+                    tokio::task::spawn_local(check(shared, Arc::downgrade(pool), Arc::clone(server)));
+                }
+            }
+        }
+        watched.retain(|pool| pool.strong_count() > 0);
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Checks one server until its pool is no longer configured.
+async fn check(shared: Arc<Shared>, pool: Weak<Pool>, server: Arc<Server>) {
+    let (mut good, mut bad) = (0, 0);
+    loop {
+        let Some(pool) = pool.upgrade().filter(|pool| is_current(&shared, pool)) else { return };
+        let health = &pool.config.health;
+        let answer = tokio::time::timeout(health.timeout.into(), ask(&pool, &server)).await;
+        if answer.unwrap_or(false) {
+            (good, bad) = (good + 1, 0);
+        } else {
+            (good, bad) = (0, bad + 1);
+        }
+        if good == health.healthy || bad == health.unhealthy {
+            let ill = bad > 0;
+            if ill {
+                log::warn!(pool = &*pool.config.name, server:% = server.origin; "server fails its health check");
+            }
+            server.set_ill(ill);
+            pool.resize(clock::now());
+        }
+        let interval = Duration::from(health.interval);
+        drop(pool);
+        tokio::time::sleep(interval).await;
+    }
+}
+
+fn is_current(shared: &Shared, pool: &Arc<Pool>) -> bool {
+    shared.routing().load().pools.iter().any(|p| Arc::ptr_eq(p, pool))
+}
+
+/// Whether the server answers with any 2xx. On a connection of its own: what is asked is whether a client could come.
+async fn ask(pool: &Pool, server: &Arc<Server>) -> bool {
+    let Some(path) = pool.config.health.path.clone() else { return false };
+    let mut request = Request::new(UploadBody::empty());
+    *request.uri_mut() = Uri::from(path);
+    request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("plimsoll-health"));
+    let fresh = Connections::default();
+    let Ok(mut link) = upstream::link(&fresh, pool, server, Need::Exchange { grpc: false }).await else {
+        return false;
+    };
+    proxy::address(&mut request, None, server, &link);
+    link.send(request).await.is_ok_and(|response| response.status().is_success())
+}

@@ -1,0 +1,203 @@
+//! Client connections, from accepting them to their end.
+
+use std::error::Error;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use hyper::rt::{Read, Write};
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use plimsoll_core::{Limit, Mechanism, Nanos, Quantity, Refusal, config};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use crate::client::{Client, Command};
+use crate::peer::{Limits, PeerIo, SLOW_HEAD};
+use crate::proxy;
+use crate::state::{Place, Routing};
+use crate::thread::Thread;
+use crate::timeouts::Expire;
+use crate::upstream::LocalExecutor;
+
+/// After an error that is not one connection's own (no descriptors left, say) accepting again at once would fail again.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Requests that one HTTP/2 connection may have at once, and what it may buffer for them: per stream and in all.
+const STREAMS: u32 = 128;
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+const SEND_BUFFER: usize = 64 * 1024;
+/// Streams that a client has reset and nobody has looked at yet, and errors that it has provoked, before h2 ends the
+/// connection. A client in good faith has next to none.
+const PENDING_RESETS: usize = 32;
+const PROVOKED_ERRORS: usize = 128;
+
+/// Accepts connections until the worker drains.
+pub async fn accept(thread: Rc<Thread>, listener: TcpListener) {
+    let mut draining = thread.shared.draining();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            _ = draining.wait_for(|draining| *draining) => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, peer)) => open(&thread, stream, peer),
+            Err(e) if is_of_one_connection(&e) => {}
+            Err(error) => {
+                log::warn!(error:%; "cannot accept connections");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+fn is_of_one_connection(e: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(e.kind(), ConnectionRefused | ConnectionAborted | ConnectionReset)
+}
+
+fn open(thread: &Rc<Thread>, stream: TcpStream, peer: SocketAddr) {
+    let routing = Arc::clone(&thread.view().routing);
+    let peer = peer.ip().to_canonical();
+    thread.stats().accepted.bump();
+    match thread.shared.connect(peer, &routing.config.sentry) {
+        Ok(place) => {
+            tokio::task::spawn_local(serve(Rc::clone(thread), routing, stream, peer, place));
+        }
+        Err((open, limit)) => {
+            thread.stats().connections_refused.bump();
+            if routing.tls.is_none() {
+                refuse(&stream, open, limit);
+            }
+        }
+    }
+}
+
+/// Says why, if that can be said at once. Nothing is kept for a connection that is not wanted.
+fn refuse(stream: &TcpStream, open: u32, limit: u32) {
+    let refusal = Refusal {
+        mechanism: Mechanism::Connections,
+        limit: Limit::Connections,
+        estimate: Quantity::Count(u64::from(open) + 1),
+        objective: Quantity::Count(u64::from(limit)),
+        retry_after: Nanos::from_secs(1),
+    };
+    let body = format!("{{\"error\":\"overloaded\",\"reason\":\"{refusal}\"}}");
+    let text = format!(
+        "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\nplimsoll-reason: {refusal}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    // The descriptor is fresh: there is room in its buffer, or the client is gone.
+    let _ = socket2::SockRef::from(stream).send(text.as_bytes());
+}
+
+async fn serve(thread: Rc<Thread>, routing: Arc<Routing>, stream: TcpStream, peer: IpAddr, place: Place) {
+    let config = &routing.config.sentry;
+    let limits = Limits { head: config.header_timeout, idle: config.idle_timeout, body: config.body_timeout };
+    // Without it small responses wait for acknowledgements; a connection where it fails is broken.
+    if stream.set_nodelay(true).is_err() {
+        return;
+    }
+    let mut io = PeerIo::new(stream, limits);
+    let watch = io.watch();
+    let begin = Duration::from(limits.head);
+    match &routing.tls {
+        None => match timeout(begin, io.speaks_http2()).await {
+            Ok(Ok(http2)) => {
+                drive(Client::new(thread, place, peer, false, http2, watch), config, TokioIo::new(io)).await
+            }
+            Ok(Err(_)) => {}
+            Err(_) => {
+                thread.stats().slow_heads.bump();
+                watch.last_words(SLOW_HEAD);
+            }
+        },
+        Some(tls) => match timeout(begin, TlsAcceptor::from(Arc::clone(tls)).accept(io)).await {
+            Ok(Ok(io)) => {
+                let http2 = io.get_ref().1.alpn_protocol() == Some(b"h2");
+                drive(Client::new(thread, place, peer, true, http2, watch), config, TokioIo::new(io)).await;
+            }
+            Ok(Err(_)) | Err(_) => thread.stats().tls_failures.bump(),
+        },
+    }
+}
+
+/// Polls a connection until it ends, or until its [`Client`] is told to end it.
+macro_rules! until_its_end {
+    ($connection:expr, $client:expr) => {{
+        let mut connection = pin!($connection);
+        let mut finishing = false;
+        std::future::poll_fn(|cx| {
+            match $client.command(cx) {
+                Command::Serve => {}
+                Command::Finish => {
+                    if !std::mem::replace(&mut finishing, true) {
+                        connection.as_mut().graceful_shutdown();
+                    }
+                }
+                Command::Drop => return Poll::Ready(Ok(())),
+            }
+            connection.as_mut().poll(cx)
+        })
+        .await
+    }};
+}
+
+async fn drive<I>(client: Client, config: &config::Sentry, io: I)
+where
+    I: Read + Write + Unpin + Send + 'static,
+{
+    let client = Rc::new(client);
+    let thread = Rc::clone(&client.thread);
+    let _registration = thread.timeouts.register(Rc::clone(&client) as Rc<dyn Expire>);
+    let service = {
+        let client = Rc::clone(&client);
+        service_fn(move |request| proxy::handle(Rc::clone(&client), request))
+    };
+    let max_head = usize::try_from(config.max_header_size.bytes).unwrap_or(usize::MAX);
+    let ended = if client.http2 {
+        let connection = http2::Builder::new(LocalExecutor)
+            .max_concurrent_streams(STREAMS)
+            .max_pending_accept_reset_streams(PENDING_RESETS)
+            .max_local_error_reset_streams(PROVOKED_ERRORS)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buf_size(SEND_BUFFER)
+            .max_header_list_size(u32::try_from(max_head).unwrap_or(u32::MAX))
+            .serve_connection(io, service);
+        until_its_end!(connection, client)
+    } else {
+        let connection = http1::Builder::new()
+            // The sweep watches heads, which costs nothing per request.
+            .header_read_timeout(None)
+            .max_headers(config.max_headers as usize)
+            .max_header_size(max_head)
+            // What hyper reads ahead, and so the largest head that it ever holds; less than 8 KiB it will not take.
+            .max_buf_size(max_head.max(8 * 1024))
+            .serve_connection(io, service)
+            .with_upgrades();
+        until_its_end!(connection, client)
+    };
+    if let Err(e) = ended
+        && is_malformed(&e)
+    {
+        thread.stats().malformed.bump();
+    }
+}
+
+/// Whether a connection ended because of what its client sent.
+fn is_malformed(e: &hyper::Error) -> bool {
+    let of_http2 = || {
+        e.source().and_then(|e| e.downcast_ref::<h2::Error>()).is_some_and(|e| !e.is_io() && !e.is_remote())
+    };
+    e.is_parse() || of_http2()
+}

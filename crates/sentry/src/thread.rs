@@ -1,0 +1,120 @@
+//! What belongs to one of a worker's threads. Nothing in here is shared, so nothing in here locks.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use arc_swap::Cache;
+use plimsoll_core::rng::{Rng, seeded};
+use plimsoll_core::{ClassId, Nanos};
+
+use crate::connections::Connections;
+use crate::state::{ClassRoute, Pool, Routing, Shared};
+use crate::stats::{ClassShard, ThreadStats};
+use crate::timeouts::Timeouts;
+use crate::{clock, state};
+
+/// How long a drain leaves idle connections open: time for a client that is about to send a request to do so and
+/// be told in the response.
+const DRAIN_GRACE: Nanos = Nanos::from_secs(1);
+
+/// One thread.
+pub struct Thread {
+    /// From 0.
+    pub id: usize,
+    /// What all threads share.
+    pub shared: Arc<Shared>,
+    /// What waits for its time to be over.
+    pub timeouts: Rc<Timeouts>,
+    /// Connections to servers.
+    pub connections: Connections,
+    rng: RefCell<Rng>,
+    routing: RefCell<Cache<Arc<state::Swap>, Arc<Routing>>>,
+    view: RefCell<Rc<View>>,
+    drain_ends: Cell<Option<Nanos>>,
+}
+
+impl Thread {
+    /// A thread with nothing to do yet.
+    pub fn new(id: usize, shared: Arc<Shared>, seed: u64) -> Rc<Thread> {
+        let mut routing = Cache::new(Arc::clone(shared.routing()));
+        let view =
+            Rc::new(View { thread: id, shared: Arc::clone(&shared), routing: Arc::clone(routing.load()) });
+        Rc::new(Thread {
+            id,
+            timeouts: Rc::default(),
+            connections: Connections::default(),
+            rng: RefCell::new(seeded(seed, id as u64)),
+            routing: RefCell::new(routing),
+            view: RefCell::new(view),
+            drain_ends: Cell::new(None),
+            shared,
+        })
+    }
+
+    /// The thread's own counters.
+    pub fn stats(&self) -> &ThreadStats {
+        &self.shared.stats.threads[self.id]
+    }
+
+    /// The config as of now. A request keeps the one that it came in with.
+    pub fn view(&self) -> Rc<View> {
+        let mut cache = self.routing.borrow_mut();
+        let newest = cache.load();
+        let mut view = self.view.borrow_mut();
+        if !Arc::ptr_eq(newest, &view.routing) {
+            let shared = Arc::clone(&self.shared);
+            *view = Rc::new(View { thread: self.id, shared, routing: Arc::clone(newest) });
+        }
+        Rc::clone(&view)
+    }
+
+    /// Draws from the thread's generator.
+    pub fn with_rng<R>(&self, draw: impl FnOnce(&mut Rng) -> R) -> R {
+        draw(&mut self.rng.borrow_mut())
+    }
+
+    /// When idle connections are closed, if the worker drains.
+    pub fn drain_ends(&self) -> Option<Nanos> {
+        self.drain_ends.get()
+    }
+
+    /// Looks after everything that waits; called every few milliseconds.
+    pub fn sweep(&self) {
+        if self.drain_ends.get().is_none() && self.shared.is_draining() {
+            self.drain_ends.set(Some(clock::now() + DRAIN_GRACE));
+        }
+        self.timeouts.sweep();
+        self.connections.sweep(clock::coarse());
+    }
+}
+
+/// The config that a request came in with, on its thread.
+pub struct View {
+    thread: usize,
+    shared: Arc<Shared>,
+    /// The config.
+    pub routing: Arc<Routing>,
+}
+
+impl View {
+    /// How requests of this class are treated.
+    pub fn class(&self, class: ClassId) -> &ClassRoute {
+        &self.routing.classes[class.index()]
+    }
+
+    /// The pool that serves this class.
+    pub fn pool(&self, class: ClassId) -> &Arc<Pool> {
+        &self.routing.pools[self.class(class).pool]
+    }
+
+    /// The thread's own counters.
+    pub fn thread_stats(&self) -> &ThreadStats {
+        &self.shared.stats.threads[self.thread]
+    }
+
+    /// The thread's counters of this class.
+    pub fn stats(&self, class: ClassId) -> &ClassShard {
+        self.class(class).stats.shard(self.thread)
+    }
+}

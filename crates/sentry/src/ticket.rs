@@ -1,0 +1,129 @@
+//! What a request that was let in holds, and what is said to the gate when it gives that back: exactly once, however
+//! the request ends.
+
+use std::rc::Rc;
+
+use plimsoll_admission::Outcome;
+use plimsoll_core::{ClassId, Nanos};
+use tokio::sync::oneshot;
+
+use crate::admit::guarded;
+use crate::clock;
+use crate::stats::Failure;
+use crate::thread::View;
+
+/// A response that takes longer than this from its head to its end, or a request from its slot to the end of its
+/// body, is a stream: its time says what it had to say, or how fast its client is, and nothing about the server.
+pub const STREAM: Nanos = Nanos::from_secs(1);
+
+/// A request on its way to a server and back.
+#[must_use]
+pub struct Ticket {
+    view: Rc<View>,
+    class: ClassId,
+    hold: Hold,
+    arrived: Nanos,
+    started: Nanos,
+    head: Nanos,
+    typical: bool,
+    open: bool,
+}
+
+/// What it holds of its pool.
+pub enum Hold {
+    /// Nothing: the pool is not limited, or would have refused it.
+    Nothing,
+    /// A slot, and a place in the gate's account of them if `counted`.
+    Slot {
+        /// Whether the gate knows.
+        counted: bool,
+    },
+    /// A slot or a place in the queue for one, neither of which limits it.
+    Shadow(oneshot::Sender<End>),
+}
+
+/// How a request ended, for its shadow.
+#[derive(Clone, Copy, Debug)]
+pub struct End {
+    /// How long it took.
+    pub served: Nanos,
+    /// Whether that counts.
+    pub outcome: Outcome,
+}
+
+impl Ticket {
+    /// A request that `arrived` then and goes on now.
+    pub fn new(view: Rc<View>, class: ClassId, hold: Hold, arrived: Nanos, started: Nanos) -> Ticket {
+        Ticket { view, class, hold, arrived, started, head: started, typical: true, open: true }
+    }
+
+    /// When the request left the queue.
+    pub fn started(&self) -> Nanos {
+        self.started
+    }
+
+    /// The response has begun. `typical` is false where the time that it takes says nothing about its class.
+    pub fn answered(&mut self, now: Nanos, typical: bool) {
+        self.head = now;
+        self.typical &= typical;
+    }
+
+    /// The response has ended as it should.
+    pub fn complete(mut self, now: Nanos) {
+        let stats = self.view.stats(self.class);
+        stats.served.bump();
+        let typical = self.typical && now.since(self.head) <= STREAM;
+        if typical {
+            stats.response.record(now.since(self.arrived));
+        }
+        self.end(now, if typical { Outcome::Measured } else { Outcome::Unmeasured });
+    }
+
+    /// There will be no response, or not all of it.
+    pub fn fail(mut self, failure: Failure) {
+        self.failed(failure);
+    }
+
+    fn failed(&mut self, failure: Failure) {
+        self.view.stats(self.class).failed(failure).bump();
+        self.end(clock::refresh(), Outcome::Unmeasured);
+    }
+
+    fn end(&mut self, now: Nanos, outcome: Outcome) {
+        self.open = false;
+        let served = now.since(self.started);
+        match std::mem::replace(&mut self.hold, Hold::Nothing) {
+            Hold::Nothing => {}
+            Hold::Slot { counted } => {
+                self.view.leave_slot(
+                    self.class,
+                    counted,
+                    self.started.since(self.arrived),
+                    End { served, outcome },
+                );
+            }
+            // Its shadow may have ended on its own account.
+            Hold::Shadow(end) => drop(end.send(End { served, outcome })),
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self.open {
+            self.failed(Failure::ClientGone);
+        }
+    }
+}
+
+impl View {
+    /// A request gives its slot back.
+    pub fn leave_slot(&self, class: ClassId, counted: bool, waited: Nanos, end: End) {
+        let pool = self.pool(class);
+        if counted {
+            let in_pool = self.class(class).in_pool;
+            guarded(self, || pool.gate.finish(in_pool, waited, end.served, end.outcome));
+        }
+        pool.slots.release();
+    }
+}

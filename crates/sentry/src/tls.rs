@@ -1,0 +1,61 @@
+//! TLS on both sides: by rustls, with ring, so that no build needs more than a C compiler.
+
+use std::fs;
+use std::sync::Arc;
+
+use plimsoll_core::config;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+/// What clients are answered with: HTTP/2 where they can, else HTTP/1.1.
+///
+/// # Errors
+/// Where the certificate or the key cannot be read, or do not belong together.
+pub fn server(files: &config::Tls) -> Result<Arc<ServerConfig>, String> {
+    let (cert_name, key_name) = (files.cert.display(), files.key.display());
+    let cert = fs::read(&files.cert).map_err(|e| format!("{cert_name}: {e}"))?;
+    let key = fs::read(&files.key).map_err(|e| format!("{key_name}: {e}"))?;
+    let chain = certificates(&cert).map_err(|e| format!("{cert_name}: {e}"))?;
+    let key =
+        PrivateKeyDer::from_pem_slice(&key).map_err(|e| format!("{key_name}: no private key in PEM: {e}"))?;
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|e| e.to_string())?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(|e| format!("{cert_name} and {key_name}: {e}"))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// How servers are spoken to: held to these certificates (PEM), or to those that the system trusts.
+///
+/// # Errors
+/// Where there is no certificate to hold them to.
+pub fn client(ca: Option<&[u8]>) -> Result<Arc<ClientConfig>, String> {
+    let mut roots = RootCertStore::empty();
+    let (given, source) = match ca {
+        Some(pem) => (certificates(pem).map_err(|e| format!("tls_ca: {e}"))?, "tls_ca"),
+        None => (rustls_native_certs::load_native_certs().certs, "the system"),
+    };
+    let (added, _) = roots.add_parsable_certificates(given);
+    if added == 0 {
+        return Err(format!("{source} has no certificate to hold https servers to; set tls_ca"));
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|e| e.to_string())?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match found {
+        Ok(found) if found.is_empty() => Err("no certificate in PEM".to_owned()),
+        found => found.map_err(|e| e.to_string()),
+    }
+}

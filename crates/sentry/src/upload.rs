@@ -1,0 +1,177 @@
+//! The body of a request on its way to the server.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use plimsoll_core::Nanos;
+use tokio::time::Sleep;
+
+use crate::clock;
+
+/// Why the body of a request ended before its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UploadError {
+    /// The client left, or what it sent is not what it announced.
+    Client,
+    /// The client paused for too long.
+    Stalled,
+    /// Nobody waits for the response any more.
+    Cancelled,
+}
+
+impl fmt::Display for UploadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            UploadError::Client => "the client broke off its request",
+            UploadError::Stalled => "the client paused for too long in its request",
+            UploadError::Cancelled => "the request was cancelled",
+        })
+    }
+}
+
+impl std::error::Error for UploadError {}
+
+/// How far a body is, for whoever waits for the response to it.
+#[derive(Debug, Default)]
+pub struct Upload {
+    progress: Cell<Nanos>,
+    ended: Cell<bool>,
+    error: Cell<Option<UploadError>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Upload {
+    /// When the client last sent something, or the whole of it.
+    pub fn progress(&self) -> Nanos {
+        self.progress.get()
+    }
+
+    /// Whether all of it went to the server, or never will.
+    pub fn ended(&self) -> bool {
+        self.ended.get()
+    }
+
+    /// What broke it off, if anything did.
+    pub fn error(&self) -> Option<UploadError> {
+        self.error.get()
+    }
+
+    /// Ends it, whoever owns the body.
+    pub fn cancel(&self) {
+        if !self.ended.get() {
+            self.error.set(Some(UploadError::Cancelled));
+            if let Some(waker) = self.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+}
+
+/// The body of a request; a connection to a server reads it.
+#[derive(Debug)]
+pub struct UploadBody(Option<Box<Sending>>);
+
+#[derive(Debug)]
+struct Sending {
+    incoming: Incoming,
+    state: Rc<Upload>,
+    /// How long the client may pause, if there is a limit.
+    pause: Option<Nanos>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl UploadBody {
+    /// What the client sends, if it sends anything. It may pause for so long between two parts.
+    pub fn new(incoming: Incoming, pause: Option<Nanos>) -> (UploadBody, Option<Rc<Upload>>) {
+        if incoming.is_end_stream() {
+            return (UploadBody(None), None);
+        }
+        let state = Rc::new(Upload::default());
+        state.progress.set(clock::coarse());
+        let sending = Sending { incoming, state: Rc::clone(&state), pause, timer: None };
+        (UploadBody(Some(Box::new(sending))), Some(state))
+    }
+
+    /// Nothing.
+    pub fn empty() -> UploadBody {
+        UploadBody(None)
+    }
+}
+
+impl Sending {
+    fn fail(&mut self, error: UploadError) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+        self.state.error.set(Some(error));
+        self.state.ended.set(true);
+        Poll::Ready(Some(Err(error)))
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+        if let Some(error) = self.state.error.get() {
+            return self.fail(error);
+        }
+        match Pin::new(&mut self.incoming).poll_frame(cx) {
+            Poll::Ready(frame) => {
+                self.timer = None;
+                self.state.progress.set(clock::coarse());
+                match frame {
+                    Some(Ok(frame)) => {
+                        if self.incoming.is_end_stream() {
+                            self.state.ended.set(true);
+                        }
+                        Poll::Ready(Some(Ok(frame)))
+                    }
+                    Some(Err(_)) => self.fail(UploadError::Client),
+                    None => {
+                        self.state.ended.set(true);
+                        Poll::Ready(None)
+                    }
+                }
+            }
+            Poll::Pending => {
+                *self.state.waker.borrow_mut() = Some(cx.waker().clone());
+                let Some(pause) = self.pause else { return Poll::Pending };
+                let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(pause.into())));
+                match timer.as_mut().poll(cx) {
+                    Poll::Ready(()) => self.fail(UploadError::Stalled),
+                    Poll::Pending => Poll::Pending,
+                }
+            }
+        }
+    }
+}
+
+impl Body for UploadBody {
+    type Data = Bytes;
+    type Error = UploadError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+        match &mut self.0 {
+            Some(sending) => sending.poll_frame(cx),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.as_ref().is_none_or(|sending| sending.incoming.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.as_ref().map_or_else(|| SizeHint::with_exact(0), |sending| sending.incoming.size_hint())
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.state.ended.set(true);
+    }
+}

@@ -1,0 +1,114 @@
+//! A worker process's data path: so many threads, each with its own event loop and its own listening sockets.
+
+use std::net;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use plimsoll_core::Nanos;
+use plimsoll_core::config::Config;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, LocalOptions};
+
+use crate::state::Shared;
+use crate::thread::Thread;
+use crate::{clock, health, listener};
+
+/// How often each thread looks after what waits, and so how exact all timeouts are that clients are held to.
+const SWEEP: Duration = Duration::from_millis(50);
+/// Gates say when they want to be ticked; a new pool is noticed at least this often.
+const LONGEST_TICK: Nanos = Nanos::from_millis(100);
+const SHORTEST_TICK: Nanos = Nanos::from_millis(1);
+
+/// What a worker is given.
+pub struct WorkerSetup {
+    /// One list of bound, listening sockets a thread. The sockets of one address share it by `SO_REUSEPORT`.
+    pub listeners: Vec<Vec<net::TcpListener>>,
+    /// The state, made for as many threads as there are lists.
+    pub shared: Arc<Shared>,
+    /// Of all randomness.
+    pub seed: u64,
+}
+
+/// How many threads a worker has by this config.
+pub fn threads(config: &Config) -> usize {
+    match config.sentry.threads {
+        0 => available_parallelism().map_or(1, usize::from),
+        n => n as usize,
+    }
+}
+
+/// Serves until the worker has drained. The calling thread is one of those that serve.
+///
+/// # Errors
+/// Where a thread or its event loop cannot be had. Threads that could be had go on until the worker drains.
+pub fn run(setup: WorkerSetup) -> Result<(), String> {
+    let WorkerSetup { listeners, shared, seed } = setup;
+    assert_eq!(listeners.len(), shared.stats.threads.len(), "one list of listeners a thread");
+    let mut lists = listeners.into_iter().enumerate();
+    let Some((_, first)) = lists.next() else { return Ok(()) };
+    let mut others = Vec::new();
+    for (id, listeners) in lists {
+        let shared = Arc::clone(&shared);
+        let spawned = std::thread::Builder::new()
+            .name(format!("sentry-{id}"))
+            .spawn(move || serve(id, listeners, shared, seed));
+        others.push(spawned.map_err(|e| format!("cannot start a thread: {e}"))?);
+    }
+    let mut result = serve(0, first, shared, seed);
+    for thread in others {
+        result = result.and(thread.join().unwrap_or_else(|_| Err("a thread panicked".to_owned())));
+    }
+    result
+}
+
+fn serve(id: usize, listeners: Vec<net::TcpListener>, shared: Arc<Shared>, seed: u64) -> Result<(), String> {
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build_local(LocalOptions::default())
+        .map_err(|e| format!("cannot start an event loop: {e}"))?;
+    runtime.block_on(async {
+        clock::refresh();
+        let thread = Thread::new(id, shared, seed);
+        for listener in listeners {
+            let prepared = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
+            let listener = prepared.map_err(|e| format!("cannot listen: {e}"))?;
+            tokio::task::spawn_local(listener::accept(Rc::clone(&thread), listener));
+        }
+        if id == 0 {
+            tokio::task::spawn_local(tick(Rc::clone(&thread)));
+            tokio::task::spawn_local(health::check_all(Rc::clone(&thread)));
+        }
+        sweep(&thread).await;
+        Ok(())
+    })
+}
+
+/// Looks after what waits, until the worker has drained.
+async fn sweep(thread: &Thread) {
+    let mut drain_limit = None;
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        thread.sweep();
+        if thread.shared.is_draining() {
+            let limit = thread.view().routing.config.sentry.drain_timeout;
+            let ends = *drain_limit.get_or_insert_with(|| clock::coarse() + limit);
+            // Upgraded connections keep their place, so this covers all that is in flight.
+            if thread.shared.connections() == 0 || clock::coarse() >= ends {
+                return;
+            }
+        }
+    }
+}
+
+/// Ticks the gates of all pools. One thread does that for all.
+async fn tick(thread: Rc<Thread>) {
+    loop {
+        let now = clock::refresh();
+        let pools = &thread.view().routing.pools;
+        let next = pools.iter().map(|pool| pool.tick(now)).min().unwrap_or(Nanos::MAX);
+        let pause = next.since(clock::now()).clamp(SHORTEST_TICK, LONGEST_TICK);
+        tokio::time::sleep(pause.into()).await;
+    }
+}
