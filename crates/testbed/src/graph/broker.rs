@@ -41,7 +41,7 @@ const MAX_K: usize = 10_000;
 #[derive(Clone, Debug, clap::Args)]
 pub struct BrokerOptions {
     /// What decides whether a query may enter the queue, as NAME[,key=value...].
-    #[arg(long, value_name = "POLICY", default_value_t = BrokerOptions::default().policy)]
+    #[arg(long, value_name = "POLICY", default_value_t = BrokerOptions::default().policy, value_parser = policy)]
     pub policy: String,
     /// Queries worked on at once.
     #[arg(long, default_value_t = BrokerOptions::default().slots, value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -55,6 +55,11 @@ impl Default for BrokerOptions {
     fn default() -> BrokerOptions {
         BrokerOptions { policy: "bouncer".to_owned(), slots: 5, expire: Nanos::from_secs(10) }
     }
+}
+
+/// Checked here, where the command line can point at it, and read where it is used.
+fn policy(text: &str) -> Result<String, String> {
+    Admission::from_args(text).map(|_| text.to_owned())
 }
 
 struct Broker {
