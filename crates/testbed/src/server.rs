@@ -27,7 +27,8 @@ const MAX_CONNECTIONS: usize = 16_384;
 const BACKLOG: u32 = 4_096;
 /// As many as an overload queues: a victim must not hide its queue behind a small number of streams.
 const MAX_STREAMS_PER_CONNECTION: u32 = 16_384;
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection may take over a request's head; an idle one is closed after as long.
+pub(crate) const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a stop waits for answers that are under way.
 const DRAIN: Duration = Duration::from_secs(5);
 

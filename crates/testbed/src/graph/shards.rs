@@ -15,7 +15,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use super::gate::REASON;
 use super::protocol::{self, SubQuery, decode_words};
 use super::store::{Kind, Vertex, shard_of};
-use crate::server::OnThisThread;
+use crate::server::{HEADER_TIMEOUT, OnThisThread};
 
 /// Why the shards did not answer.
 #[derive(Debug)]

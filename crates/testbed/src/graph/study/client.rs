@@ -6,8 +6,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::{Method, Request};
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::{self};
+use hyper_util::client::legacy::{self, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -23,7 +22,9 @@ impl Client {
     /// Where the system gives no means to wait for sockets.
     pub fn new() -> io::Result<Client> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Client { runtime, client: legacy::Client::builder(TokioExecutor::new()).build_http() })
+        // Nothing is kept between calls: nobody would notice that the broker closes it.
+        let client = legacy::Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build_http();
+        Ok(Client { runtime, client })
     }
 
     /// The JSON at a path.
