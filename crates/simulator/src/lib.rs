@@ -1,1 +1,18 @@
-//! simulator
+//! A deterministic simulation of a queue behind a gate, on virtual time. The gate is the one that decides in
+//! production, so what is tried here is what will happen there.
+
+pub mod access_log;
+pub mod arrivals;
+pub mod cli;
+pub mod departures;
+pub mod engine;
+pub mod figures;
+pub mod parallel;
+pub mod replay;
+pub mod report;
+pub mod run;
+pub mod scenario;
+pub mod service;
+pub mod stats;
+pub mod suggest;
+pub mod traffic;

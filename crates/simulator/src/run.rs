@@ -1,0 +1,191 @@
+//! One run: a policy, a load, a seed; and what came of it.
+
+use plimsoll_admission::{GateSpec, Slots, build};
+use plimsoll_core::config::Policy;
+use plimsoll_core::rng::seeded;
+use plimsoll_core::{Grant, Mechanism, Nanos, Slo};
+
+use crate::engine::{self, Arrival, Observer, Server, Stall};
+use crate::replay::Log;
+use crate::scenario::Scenario;
+use crate::stats::{ClassStats, Histogram, Stats};
+use crate::traffic::{self, Traffic};
+
+/// How often a run says how far it is, in requests.
+const PROGRESS_EVERY: u64 = 1 << 16;
+
+/// What distinguishes one run of a scenario from another.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Decides.
+    pub policy: Policy,
+    /// As a multiple of the full load; of a log, how much faster than recorded. Above zero.
+    pub load: f64,
+    /// Of everything random.
+    pub seed: u64,
+    /// Requests that count, at most.
+    pub queries: u64,
+    /// Requests before them.
+    pub warmup: u64,
+    /// When the server stands still.
+    pub stalls: Vec<Stall>,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Requests that counted.
+    pub queries: u64,
+    /// The share of the processes that was at work, in per cent.
+    pub utilization_pct: f64,
+    /// From the first request that counted to the last.
+    pub span: Nanos,
+    /// By class, in the order of the scenario.
+    pub classes: Vec<ClassOutcome>,
+}
+
+/// What came of one class.
+#[derive(Clone, Debug)]
+pub struct ClassOutcome {
+    /// Requests that came.
+    pub received: u64,
+    /// Requests turned away or dropped, by mechanism; those that refused none are left out.
+    pub refused: Vec<(Mechanism, u64)>,
+    /// Requests let in, by what let them in; what let none in is left out.
+    pub granted: Vec<(Grant, u64)>,
+    /// Of all that was served.
+    pub served: Percentiles,
+    /// Of what was let in because it was expected to meet its objectives.
+    pub by_estimate: Percentiles,
+    /// Whether that met them; nothing where there was none, or no objective.
+    pub slo_met: Option<bool>,
+}
+
+/// Percentiles of response times; nothing where none were measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Percentiles {
+    /// How many response times.
+    pub count: u64,
+    /// The median.
+    pub p50: Option<Nanos>,
+    /// The 90th percentile.
+    pub p90: Option<Nanos>,
+    /// The 99th percentile.
+    pub p99: Option<Nanos>,
+}
+
+impl Outcome {
+    /// The share of all requests that was turned away or dropped, in per cent.
+    pub fn rejected_pct(&self) -> f64 {
+        percent(self.classes.iter().map(ClassOutcome::rejected).sum(), self.queries)
+    }
+}
+
+impl ClassOutcome {
+    /// Requests turned away or dropped.
+    pub fn rejected(&self) -> u64 {
+        self.refused.iter().map(|&(_, n)| n).sum()
+    }
+
+    /// Their share, in per cent.
+    pub fn rejected_pct(&self) -> f64 {
+        percent(self.rejected(), self.received)
+    }
+
+    /// Requests let in against the estimate.
+    pub fn overridden(&self) -> u64 {
+        self.granted.iter().filter(|&&(grant, _)| grant != Grant::Estimate).map(|&(_, n)| n).sum()
+    }
+
+    fn new(stats: &ClassStats, slo: &Slo) -> ClassOutcome {
+        let counted = |&n: &u64| n > 0;
+        let refused = Mechanism::ALL.iter().copied().zip(stats.refused).filter(|(_, n)| counted(n));
+        let granted = Grant::ALL.into_iter().zip(stats.granted).filter(|(_, n)| counted(n));
+        ClassOutcome {
+            received: stats.received,
+            refused: refused.collect(),
+            granted: granted.collect(),
+            served: Percentiles::of(&stats.response_times()),
+            by_estimate: Percentiles::of(&stats.by_estimate),
+            slo_met: stats.by_estimate.meets(slo),
+        }
+    }
+}
+
+impl Percentiles {
+    fn of(histogram: &Histogram) -> Percentiles {
+        Percentiles {
+            count: histogram.total(),
+            p50: histogram.quantile(0.5),
+            p90: histogram.quantile(0.9),
+            p99: histogram.quantile(0.99),
+        }
+    }
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
+}
+
+impl Setup {
+    /// Runs synthetic traffic. `progress` is told every so often how many more requests have come.
+    pub fn run(&self, scenario: &Scenario, progress: &dyn Fn(u64)) -> Outcome {
+        let mut stats = Stats::new(scenario.names.len(), self.warmup);
+        self.observe(scenario, progress, &mut stats);
+        self.outcome(scenario, &stats)
+    }
+
+    /// Runs synthetic traffic before the eyes of `observer`.
+    pub fn observe(&self, scenario: &Scenario, progress: &dyn Fn(u64), observer: &mut impl Observer) {
+        let Scenario { arrivals, shares, services, .. } = scenario;
+        let traffic =
+            Traffic::new(arrivals, self.load * scenario.full_load_per_s(), shares, services, self.seed);
+        self.drive(scenario, traffic, progress, observer);
+    }
+
+    /// Runs the requests of a log.
+    pub fn replay(&self, scenario: &Scenario, log: &Log, progress: &dyn Fn(u64)) -> Outcome {
+        let mut stats = Stats::new(scenario.names.len(), self.warmup);
+        self.drive(scenario, log.at_speed(self.load), progress, &mut stats);
+        self.outcome(scenario, &stats)
+    }
+
+    fn drive(
+        &self,
+        scenario: &Scenario,
+        traffic: impl Iterator<Item = Arrival>,
+        progress: &dyn Fn(u64),
+        observer: &mut impl Observer,
+    ) {
+        let Scenario { engine, names, slos, .. } = scenario;
+        let spec = GateSpec {
+            slos: slos.clone(),
+            fair_share: Vec::new(),
+            slots: Slots::Fixed(engine.processes),
+            max_queue: engine.max_queue,
+            start: Nanos::ZERO,
+        };
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let gate = build::gate(spec, &self.policy, &names);
+        let server = Server { processes: engine.processes, stalls: self.stalls.clone() };
+        let mut came = 0u64;
+        let counted = traffic.take((self.warmup + self.queries) as usize).inspect(|_| {
+            came += 1;
+            if came.is_multiple_of(PROGRESS_EVERY) {
+                progress(PROGRESS_EVERY);
+            }
+        });
+        engine::run(&gate, &server, counted, seeded(self.seed, traffic::POLICY), observer);
+        progress(came % PROGRESS_EVERY);
+    }
+
+    fn outcome(&self, scenario: &Scenario, stats: &Stats) -> Outcome {
+        let classes = stats.classes().iter().zip(&scenario.slos).map(|(c, slo)| ClassOutcome::new(c, slo));
+        Outcome {
+            queries: stats.classes().iter().map(|class| class.received).sum(),
+            utilization_pct: 100.0 * stats.utilization(scenario.engine.processes),
+            span: stats.span(),
+            classes: classes.collect(),
+        }
+    }
+}
