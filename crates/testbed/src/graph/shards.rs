@@ -42,10 +42,9 @@ impl Shards {
                 Uri::builder().scheme("http").authority(addr.to_string()).path_and_query(protocol::PATH);
             built.build().expect("an address and a constant path make a URI")
         };
-        Shards {
-            client: Client::builder(OnThisThread).build(connector),
-            uris: addrs.iter().map(uri).collect(),
-        }
+        // Idle connections go before the shards close them, perhaps just when they are used again.
+        let client = Client::builder(OnThisThread).pool_idle_timeout(HEADER_TIMEOUT / 2).build(connector);
+        Shards { client, uris: addrs.iter().map(uri).collect() }
     }
 
     /// Asks the shard that holds `vertex`.
