@@ -179,8 +179,8 @@ impl Running for Cluster {
     fn stop(self) {}
 }
 
-/// Runs until a signal, or the end of stdin where `with_stdin`. Signals are caught from before the start, so that
-/// none falls between.
+/// Runs until a signal, or the end of stdin where `with_stdin`. Signals are caught from before the start,
+/// so that none falls between.
 fn until_told<R: Running>(with_stdin: bool, start: impl FnOnce() -> io::Result<R>) -> io::Result<()> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;

@@ -64,7 +64,8 @@ impl<J: Send + 'static> Pool<J> {
     }
 }
 
-/// Workers end after the job they are at. Nobody waits for them: a stopping server must not hang on its backlog.
+/// Workers end after the job they are at. Nobody waits for them: a stopping server must not hang on its
+/// backlog.
 impl<J> Drop for Pool<J> {
     fn drop(&mut self) {
         self.closed.store(true, Relaxed);

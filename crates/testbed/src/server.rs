@@ -63,8 +63,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on `listen` (port 0: any free one) and serves with the handler that `make` builds on the server's
-    /// thread, inside its runtime.
+    /// Listens on `listen` (port 0: any free one) and serves with the handler that `make` builds on the
+    /// server's thread, inside its runtime.
     ///
     /// # Errors
     /// Where the address is taken, a thread cannot start, or `make` fails.
@@ -103,7 +103,8 @@ impl Server {
         }
     }
 
-    /// Takes no more connections and returns when those there are have their answers, after five seconds at most.
+    /// Takes no more connections and returns when those there are have their answers, after five seconds at
+    /// most.
     pub fn stop(mut self) {
         self.end(End::Drain);
     }

@@ -36,8 +36,8 @@ pub struct Work {
 impl Work {
     /// Work of this kind. `Cpu` first measures the machine for some 50 ms.
     ///
-    /// The amount is fixed here once, not timed at each request: on a CPU that is shared or slowed down, a request then takes
-    /// longer, as real work does.
+    /// The amount is fixed here once, not timed at each request: on a CPU that is shared or slowed down, a
+    /// request then takes longer, as real work does.
     pub fn new(kind: WorkKind) -> Work {
         let rounds_per_ns = match kind {
             WorkKind::Cpu => Some(calibrate()),

@@ -1,4 +1,5 @@
-//! The graph store over real sockets: every query type against a naive reference, and what happens when things go wrong.
+//! The graph store over real sockets: every query type against a naive reference, and what happens when
+//! things go wrong.
 
 mod common;
 
@@ -116,7 +117,10 @@ impl Reference {
     }
 
     fn answer(&self, of: &str, src: Vertex, dst: Vertex, kind: Kind, k: usize) -> Value {
-        let vertices = |found: Vec<Vertex>| json!({ "type": of, "count": found.len(), "vertices": found[..k.min(found.len())] });
+        let vertices = |found: Vec<Vertex>| {
+            let first = &found[..k.min(found.len())];
+            json!({ "type": of, "count": found.len(), "vertices": first })
+        };
         let set = |found: BTreeSet<Vertex>| vertices(found.into_iter().collect());
         let (of_src, of_dst) = (self.neighbours(src, None), self.neighbours(dst, None));
         match of {

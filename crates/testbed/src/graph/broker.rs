@@ -37,6 +37,10 @@ const DEFAULT_K: usize = 10;
 /// Most that it may ask for.
 const MAX_K: usize = 10_000;
 
+/// Random streams of the seed; zero is the graph's, and those from one on the shards'.
+const DECISIONS: u64 = 1 << 32;
+const VERTICES: u64 = DECISIONS + 1;
+
 /// How the broker works.
 #[derive(Clone, Debug, clap::Args)]
 pub struct BrokerOptions {
@@ -44,7 +48,8 @@ pub struct BrokerOptions {
     #[arg(long, value_name = "POLICY", default_value_t = BrokerOptions::default().policy, value_parser = policy)]
     pub policy: String,
     /// Queries worked on at once.
-    #[arg(long, default_value_t = BrokerOptions::default().slots, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, default_value_t = BrokerOptions::default().slots)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub slots: u32,
     /// How long after its arrival a query is given up.
     #[arg(long, value_name = "TIME", default_value_t = BrokerOptions::default().expire)]
@@ -68,7 +73,10 @@ struct Broker {
     gate: Arc<Gate>,
     slots: Semaphore,
     clock: Clock,
-    rng: RefCell<Rng>,
+    /// For what the gate draws and refusals jitter.
+    decisions: RefCell<Rng>,
+    /// For queries that name no vertex.
+    vertices: RefCell<Rng>,
     stats: RefCell<Stats>,
 }
 
@@ -104,7 +112,8 @@ impl Broker {
             gate,
             slots: Semaphore::new(options.broker.slots as usize),
             clock,
-            rng: RefCell::new(rng::seeded(options.graph.seed, 0x5EED)),
+            decisions: RefCell::new(rng::seeded(options.graph.seed, DECISIONS)),
+            vertices: RefCell::new(rng::seeded(options.graph.seed, VERTICES)),
             stats: RefCell::new(Stats::new(clock.now())),
             options,
         })
@@ -121,7 +130,7 @@ impl Broker {
         let arrived = self.clock.now();
         let deadline = arrived + self.options.broker.expire;
         let ask = Ask { class, deadline: Some(deadline), client: None };
-        let verdict = self.gate.offer(&ask, arrived, &mut self.rng.borrow_mut());
+        let verdict = self.gate.offer(&ask, arrived, &mut self.decisions.borrow_mut());
         self.stats.borrow_mut().decided(self.clock.now().since(arrived));
         let grant = match verdict {
             Verdict::Refuse(refusal) => return self.refuse(&refusal),
@@ -156,11 +165,11 @@ impl Broker {
     }
 
     fn refuse(&self, refusal: &Refusal) -> (Response<Body>, End) {
-        (refused(refusal, &mut self.rng.borrow_mut()), End::Refused)
+        (refused(refusal, &mut self.decisions.borrow_mut()), End::Refused)
     }
 
-    /// What the path and its parameters ask for. A query that names no vertex is about a random one, so that a load generator
-    /// with a fixed path a type is enough.
+    /// What the path and its parameters ask for. A query that names no vertex is about a random one, so
+    /// that a load generator with a fixed path a type is enough.
     fn parse(&self, of: &str, parameters: &str) -> Result<Query, String> {
         let of = of.parse()?;
         let number = |name: &str, below: u32| match param(parameters, name) {
@@ -173,7 +182,7 @@ impl Broker {
         let vertices = self.options.graph.vertices;
         let (src, dst) = (number("src", vertices)?, number("dst", vertices)?);
         let (kind, k) = (number("kind", KINDS)?, number("k", MAX_K as u32 + 1)?);
-        let rng = &mut *self.rng.borrow_mut();
+        let rng = &mut *self.vertices.borrow_mut();
         Ok(Query {
             of,
             src: src.unwrap_or_else(|| rng.random_range(0..vertices)),
@@ -185,9 +194,10 @@ impl Broker {
 
     /// What the gate expects of each type, objective by objective.
     fn classes(&self) -> Value {
+        let ms = Nanos::as_millis_f64;
         let of = |(of, estimate): (&QueryType, &ClassEstimate)| {
-            let targets = estimate.targets.iter().map(|(percentile, estimate, objective)| {
-                let times = json!({ "estimate_ms": estimate.as_millis_f64(), "objective_ms": objective.as_millis_f64() });
+            let targets = estimate.targets.iter().map(|&(percentile, estimate, objective)| {
+                let times = json!({ "estimate_ms": ms(estimate), "objective_ms": ms(objective) });
                 (percentile.to_string(), times)
             });
             (of.to_string(), Value::Object(targets.collect()))

@@ -1,4 +1,5 @@
-//! A whole store: shard and broker processes of this very program, which end with the process that started them.
+//! A whole store: shard and broker processes of this very program, which end with the process that started
+//! them.
 
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
@@ -13,15 +14,16 @@ use crate::clock::Clock;
 /// How long a process may take to end by itself.
 const PATIENCE: Nanos = Nanos::from_secs(2);
 
-/// One broker and its shards, each a process of its own. They are ended when it is dropped, and end by themselves if this process dies.
+/// One broker and its shards, each a process of its own. They are ended when it is dropped, and end by
+/// themselves if this process dies.
 pub struct Cluster {
     broker: Node,
     shards: Vec<Node>,
 }
 
 impl Cluster {
-    /// Starts `program`, which must be a `plimsoll`, once for each shard and once for the broker, which listens on
-    /// `listen`. Returns when all are ready.
+    /// Starts `program`, which must be a `plimsoll`, once for each shard and once for the broker, which
+    /// listens on `listen`. Returns when all are ready.
     ///
     /// # Errors
     /// Where a process cannot be started or ends at once; it has said why on stderr.
@@ -71,7 +73,8 @@ struct Node {
     process: Process,
 }
 
-/// A process that has been started and has not said yet where it listens. All shards generate their parts at the same time.
+/// A process that has been started and has not said yet where it listens. All shards generate their parts
+/// at the same time.
 struct Starting(Process);
 
 impl Starting {

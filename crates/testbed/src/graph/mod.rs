@@ -1,8 +1,10 @@
-//! `plimsoll testbed graph`: an in-memory graph store of brokers and shards, the kind of system that Bouncer was made for.
+//! `plimsoll testbed graph`: an in-memory graph store of brokers and shards, the kind of system that
+//! Bouncer was made for.
 //!
-//! A graph is generated from a seed and divided over shard processes by a hash of the vertex. Clients ask a broker one of
-//! eleven query types; the broker answers in rounds of sub-queries to the shards, over HTTP. Broker and shards each have an engine
-//! behind one FIFO queue and a gate in front of it: any policy at the broker, always AcceptFraction at the shards.
+//! A graph is generated from a seed and divided over shard processes by a hash of the vertex. Clients ask a
+//! broker one of eleven query types; the broker answers in rounds of sub-queries to the shards, over HTTP.
+//! Broker and shards each have an engine behind one FIFO queue and a gate in front of it: any policy at the
+//! broker, always AcceptFraction at the shards.
 //!
 //! | `GET /q/...?src=&dst=&kind=&k=` | answers | rounds |
 //! | --- | --- | --- |
@@ -15,17 +17,20 @@
 //! | QT11 | the shortest distance between two vertices | 1 to 10 |
 //!
 //! # Sizes
-//! The study needs a broker whose slots are all busy shortly before the shards are (theirs must not refuse before its own do),
-//! processing times that rise when the shards' queues do, and a QT11 of 6 to 10 ms at low load, so that the
-//! objectives of 18 and 50 ms are tight for it and loose for the rest. Six shards with one engine thread
-//! each, five broker slots, 0.2 ms a sub-query and 10 us an edge touched give that: about 950 queries a second of the paper's mix, shards at 70 %
-//! utilisation (AcceptFraction begins at 80 %), QT11's median rising from 7 to 11 ms.
+//! The study needs a broker whose slots are all busy shortly before the shards are (theirs must not refuse
+//! before its own do), processing times that rise when the shards' queues do, and a QT11 of 6 to 10 ms at
+//! low load, so that the objectives of 18 and 50 ms are tight for it and loose for the rest. Six shards
+//! with one engine thread each, five broker slots, 0.2 ms a sub-query and 10 us an edge touched give that:
+//! about 950 queries a second of the paper's mix, shards at 70 % utilisation (AcceptFraction begins at 80
+//! %), QT11's median rising from 7 to 11 ms.
 //!
 //! # Why shards wait instead of computing
-//! With `--work wait`, the default, an engine thread sleeps for what its sub-query costs. The paper's shards are hosts of their own; here all of
-//! them, the broker and the load generator share a machine, perhaps of two CPUs. If they computed, a busy shard would take CPU time
-//! from the broker, and the study would measure the kernel's scheduler. Sleeping, shards are as independent as hosts are, and a run
-//! at 1.67 times the capacity takes about half of two CPUs for HTTP itself. `--work cpu` is for machines with CPUs to spare.
+//! With `--work wait`, the default, an engine thread sleeps for what its sub-query costs. The paper's
+//! shards are hosts of their own; here all of them, the broker and the load generator share a machine,
+//! perhaps of two CPUs. If they computed, a busy shard would take CPU time from the broker, and the study
+//! would measure the kernel's scheduler. Sleeping, shards are as independent as hosts are, and a run at
+//! 1.67 times the capacity takes about half of two CPUs for HTTP itself. `--work cpu` is for machines with
+//! CPUs to spare.
 
 pub mod broker;
 pub mod cluster;

@@ -7,7 +7,8 @@ use super::store::{Kind, Store, Vertex};
 /// Where a shard takes sub-queries.
 pub const PATH: &str = "/subquery";
 
-/// Bytes of the longest body that a shard reads: a frontier of ten million vertices, the largest graph there may be.
+/// Bytes of the longest body that a shard reads: a frontier of ten million vertices, the largest graph
+/// there may be.
 pub const MAX_BODY: usize = 4 * (2 + 10_000_000);
 
 /// A question about vertices that one shard holds.

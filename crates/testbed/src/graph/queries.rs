@@ -57,7 +57,8 @@ impl QueryType {
         QueryType::Distance,
     ];
 
-    /// Each type's share of the paper's production traffic in per cent, QT1 first. As published they add up to 100.01.
+    /// Each type's share of the paper's production traffic in per cent, QT1 first. As published they add up
+    /// to 100.01.
     pub const MIX_PCT: [f64; 11] = [11.56, 0.04, 0.04, 2.34, 13.44, 13.44, 0.42, 0.09, 26.35, 4.49, 27.80];
 
     /// Position in [`QueryType::ALL`].
@@ -183,8 +184,9 @@ async fn two_hops(shards: &Shards, src: Vertex, kind: Option<Kind>) -> Result<Ve
     Ok(found)
 }
 
-/// Breadth-first search from both ends, a round of sub-queries a step: it reaches about twice the square root of the vertices that
-/// a search from one end would. The side with the smaller frontier takes the next step.
+/// Breadth-first search from both ends, a round of sub-queries a step: it reaches about twice the square
+/// root of the vertices that a search from one end would. The side with the smaller frontier takes the next
+/// step.
 async fn distance(shards: &Shards, src: Vertex, dst: Vertex) -> Result<Option<u32>, Failure> {
     if src == dst {
         return Ok(Some(0));

@@ -1,7 +1,7 @@
 //! A shard: holds a part of the graph in memory and answers sub-queries about it.
 //!
-//! Its engine is a few threads behind a FIFO queue. AcceptFraction guards them, whatever the brokers run: it keeps the engine
-//! from more work than it can do, and knows nothing of objectives.
+//! Its engine is a few threads behind a FIFO queue. AcceptFraction guards them, whatever the brokers run:
+//! it keeps the engine from more work than it can do, and knows nothing of objectives.
 
 use std::cell::RefCell;
 use std::io;
@@ -36,10 +36,12 @@ const CLASS: ClassId = ClassId(0);
 #[derive(Clone, Debug, clap::Args)]
 pub struct ShardOptions {
     /// Shards that the graph is divided into.
-    #[arg(long, default_value_t = ShardOptions::default().shards, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, default_value_t = ShardOptions::default().shards)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
     pub shards: u32,
     /// Threads of a shard's engine.
-    #[arg(long, default_value_t = ShardOptions::default().engines, value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, default_value_t = ShardOptions::default().engines)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=256))]
     pub engines: u32,
     /// Whether a sub-query costs CPU time or waiting time, beyond its own look-ups.
     #[arg(long, value_enum, default_value_t = ShardOptions::default().work)]

@@ -10,8 +10,9 @@ pub type Kind = u32;
 
 /// Kinds of relation in a generated graph, all equally frequent.
 pub const KINDS: Kind = 4;
-/// Mean degrees of vertex `v` fall as `(v + HUBS)^-EXPONENT`, so that degrees follow a power law with the index 1 + 1/EXPONENT = 2.7, within
-/// the range of social networks. The offset cuts the tail of a few hubs that would dominate a small graph.
+/// Mean degrees of vertex `v` fall as `(v + HUBS)^-EXPONENT`, so that degrees follow a power law with the
+/// index 1 + 1/EXPONENT = 2.7, within the range of social networks. The offset cuts the tail of a few hubs
+/// that would dominate a small graph.
 const EXPONENT: f64 = 0.6;
 const HUBS: f64 = 100.0;
 
@@ -19,10 +20,12 @@ const HUBS: f64 = 100.0;
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct GraphSpec {
     /// Vertices of the graph.
-    #[arg(long, default_value_t = GraphSpec::default().vertices, value_parser = clap::value_parser!(u32).range(2..=10_000_000))]
+    #[arg(long, default_value_t = GraphSpec::default().vertices)]
+    #[arg(value_parser = clap::value_parser!(u32).range(2..=10_000_000))]
     pub vertices: u32,
     /// Mean number of edges of a vertex.
-    #[arg(long, default_value_t = GraphSpec::default().degree, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(long, default_value_t = GraphSpec::default().degree)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub degree: u32,
     /// Seed of the graph, and of the vertices that queries without any are about.
     #[arg(long, default_value_t = GraphSpec::default().seed)]
@@ -36,7 +39,8 @@ impl Default for GraphSpec {
 }
 
 impl GraphSpec {
-    /// The undirected edges, each once. The same edge may come again, also with another kind: the smallest kind counts.
+    /// The undirected edges, each once. The same edge may come again, also with another kind: the smallest
+    /// kind counts.
     pub fn edges(self) -> impl Iterator<Item = (Vertex, Vertex, Kind)> {
         let mut rng = rng::seeded(self.seed, 0);
         let n = f64::from(self.vertices);

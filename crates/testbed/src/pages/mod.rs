@@ -1,8 +1,9 @@
 //! `plimsoll testbed pages`: a small web service with cheap, middling and heavy routes.
 //!
-//! A fixed number of workers serve one FIFO queue. `/cheap`, `/middling` and `/heavy` pass through it, `/healthz` does not.
-//! `POST /_fault?stall=1s` makes every worker stand still for that long, `POST /_fault?die` ends the server as a crash would. As most servers
-//! do, it finishes a request whose client has gone.
+//! A fixed number of workers serve one FIFO queue. `/cheap`, `/middling` and `/heavy` pass through it,
+//! `/healthz` does not. `POST /_fault?stall=1s` makes every worker stand still for that long, `POST
+//! /_fault?die` ends the server as a crash would. As most servers do, it finishes a request whose client
+//! has gone.
 
 mod server;
 
@@ -70,7 +71,8 @@ pub struct Options {
     #[arg(long, value_name = "ADDR", default_value_t = Options::default().listen)]
     pub listen: SocketAddr,
     /// Requests worked on at once.
-    #[arg(long, default_value_t = Options::default().workers, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, default_value_t = Options::default().workers)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub workers: u32,
     /// Whether a request costs CPU time or waiting time.
     #[arg(long, value_enum, default_value_t = Options::default().work)]
@@ -114,8 +116,8 @@ impl Options {
         given.map_or(route.default_cost(self.work), |&(_, cost)| cost)
     }
 
-    /// Requests a second that saturate the service when they come in these proportions. Computing workers share `cpus`
-    /// CPUs; what HTTP itself costs is left out, so this is an upper bound there.
+    /// Requests a second that saturate the service when they come in these proportions. Computing workers
+    /// share `cpus` CPUs; what HTTP itself costs is left out, so this is an upper bound there.
     pub fn capacity_per_s(&self, mix: &[(Route, f64)], cpus: usize) -> f64 {
         let shares: f64 = mix.iter().map(|(_, share)| share).sum();
         let mean_s: f64 =

@@ -1,8 +1,10 @@
-//! The paper's study on a real system (Bouncer, section 5.4): the broker's policies side by side from a third of the
-//! capacity to 1.67 times it, shards always under AcceptFraction, and the starvation of Fig. 3.
+//! The paper's study on a real system (Bouncer, section 5.4): the broker's policies side by side from a
+//! third of the capacity to 1.67 times it, shards always under AcceptFraction, and the starvation of Fig.
+//! 3.
 //!
-//! Every run has a fresh store, so that no policy inherits what another has learnt or queued, and a load generator in a process of
-//! its own. Rates are factors of the capacity that is measured first: it depends on the machine, and on what else runs there.
+//! Every run has a fresh store, so that no policy inherits what another has learnt or queued, and a load
+//! generator in a process of its own. Rates are factors of the capacity that is measured first: it depends
+//! on the machine, and on what else runs there.
 
 mod client;
 mod load;
@@ -64,7 +66,8 @@ impl StudyOptions {
             program,
             store: Options::default(),
             policies: policies.map(str::to_owned).to_vec(),
-            // The paper's 36, 72, 108, 144 and 180 thousand a second; the shards' CPUs are busy from the third on.
+            // The paper's 36, 72, 108, 144 and 180 thousand a second; the shards' CPUs are busy from the
+            // third on.
             loads: [1.0, 2.0, 3.0, 4.0, 5.0].map(|thirds| thirds / 3.0).to_vec(),
             warm_up: Nanos::from_secs(8),
             measure: Nanos::from_secs(20),
@@ -147,7 +150,8 @@ pub struct TypeFigures {
     pub overridden: u64,
     /// Response times of all that were served, as the client saw them.
     pub response_ms: Times,
-    /// Response times of those that were admitted by the estimate, as the broker saw them: what claims about objectives are made for.
+    /// Response times of those that were admitted by the estimate, as the broker saw them: what claims
+    /// about objectives are made for.
     pub response_estimate_ms: Times,
     /// Processing times at the broker, shards included.
     pub processing_ms: Times,
@@ -170,8 +174,8 @@ impl StudyResult {
 }
 
 impl Run {
-    /// The largest factor by which any type's p50 or p90, of those admitted by the estimate, exceeds its objective;
-    /// at most 1 where all objectives are met.
+    /// The largest factor by which any type's p50 or p90, of those admitted by the estimate, exceeds its
+    /// objective; at most 1 where all objectives are met.
     pub fn worst_factor_of_objective(&self) -> f64 {
         let [(_, p50), (_, p90)] = SLO.map(|(percentile, limit)| (percentile, limit.as_millis_f64()));
         let factors = self.types.iter().flat_map(|of| {

@@ -1,5 +1,5 @@
-//! Fig. 3: how queries with a tight objective starve under Bouncer without a strategy against it, when so many cheap
-//! ones come that these alone fill the store.
+//! Fig. 3: how queries with a tight objective starve under Bouncer without a strategy against it, when so
+//! many cheap ones come that these alone fill the store.
 
 use std::io;
 
@@ -16,8 +16,8 @@ use crate::graph::queries::QueryType;
 const FAST: QueryType = QueryType::TwoHopsOfKind;
 const SLOW: QueryType = QueryType::Distance;
 
-/// FAST alone is just more than the store can serve: fewer than a tenth must go, and the queue is as long as FAST's
-/// objective allows, which SLOW's does not.
+/// FAST alone is just more than the store can serve: fewer than a tenth must go, and the queue is as long
+/// as FAST's objective allows, which SLOW's does not.
 const FAST_LOAD: f64 = 1.06;
 /// SLOW queries for each FAST one.
 const SLOW_PER_FAST: f64 = 0.25;
