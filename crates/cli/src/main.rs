@@ -18,6 +18,8 @@ struct Cli {
 enum Command {
     Demo(demo::Args),
     Load(plimsoll_loadgen::cli::Args),
+    #[command(flatten)]
+    Sentry(plimsoll_sentry::cli::Command),
     Simulate(plimsoll_simulator::cli::simulate::Args),
     Suggest(plimsoll_simulator::cli::suggest::Args),
     Testbed(plimsoll_testbed::cli::Args),
@@ -27,6 +29,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Demo(args) => demo::run(args),
         Command::Load(args) => plimsoll_loadgen::cli::run(args),
+        Command::Sentry(command) => plimsoll_sentry::cli::run(command),
         Command::Simulate(args) => plimsoll_simulator::cli::simulate::run(args),
         Command::Suggest(args) => plimsoll_simulator::cli::suggest::run(args),
         Command::Testbed(args) => plimsoll_testbed::cli::run(args),

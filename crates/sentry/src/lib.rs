@@ -1,11 +1,15 @@
 //! The sentry: the gateway in front of a pool of servers.
 
+pub mod admin;
 pub mod balance;
+pub mod cli;
 pub mod clock;
 pub mod config_file;
 pub mod decisions;
 pub mod logging;
 pub mod record;
+pub mod reload;
+pub mod replay;
 pub mod slots;
 pub mod state;
 pub mod stats;
@@ -16,12 +20,15 @@ mod admit;
 mod body;
 mod client;
 mod connections;
+mod control;
 mod deadline;
+mod explain;
 mod guard;
 mod headers;
 mod health;
 mod listener;
 mod peer;
+mod process;
 mod proxy;
 mod refuse;
 mod retry;

@@ -348,6 +348,11 @@ impl Pool {
         self.config.admission.mode
     }
 
+    /// Slots that are left unused because somebody else still holds them.
+    pub fn withheld(&self) -> u32 {
+        self.withheld.load(Relaxed)
+    }
+
     /// Whether the gate's verdicts are worth asking for. Where they are not, everything is let in.
     pub fn judges(&self, now: Nanos) -> bool {
         !self.broken.load(Relaxed) && now.0 <= self.ticked.load(Relaxed).saturating_add(TICKS_LATE.0)

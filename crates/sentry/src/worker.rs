@@ -29,6 +29,8 @@ pub struct WorkerSetup {
     pub shared: Arc<Shared>,
     /// Of all randomness.
     pub seed: u64,
+    /// Called once connections are accepted.
+    pub ready: Box<dyn FnOnce()>,
 }
 
 /// How many threads a worker has by this config.
@@ -44,7 +46,7 @@ pub fn threads(config: &Config) -> usize {
 /// # Errors
 /// Where a thread or its event loop cannot be had. Threads that could be had go on until the worker drains.
 pub fn run(setup: WorkerSetup) -> Result<(), String> {
-    let WorkerSetup { listeners, shared, seed } = setup;
+    let WorkerSetup { listeners, shared, seed, ready } = setup;
     assert_eq!(listeners.len(), shared.stats.threads.len(), "one list of listeners a thread");
     let mut lists = listeners.into_iter().enumerate();
     let Some((_, first)) = lists.next() else { return Ok(()) };
@@ -53,17 +55,23 @@ pub fn run(setup: WorkerSetup) -> Result<(), String> {
         let shared = Arc::clone(&shared);
         let spawned = std::thread::Builder::new()
             .name(format!("sentry-{id}"))
-            .spawn(move || serve(id, listeners, shared, seed));
+            .spawn(move || serve(id, listeners, shared, seed, Box::new(|| {})));
         others.push(spawned.map_err(|e| format!("cannot start a thread: {e}"))?);
     }
-    let mut result = serve(0, first, shared, seed);
+    let mut result = serve(0, first, shared, seed, ready);
     for thread in others {
         result = result.and(thread.join().unwrap_or_else(|_| Err("a thread panicked".to_owned())));
     }
     result
 }
 
-fn serve(id: usize, listeners: Vec<net::TcpListener>, shared: Arc<Shared>, seed: u64) -> Result<(), String> {
+fn serve(
+    id: usize,
+    listeners: Vec<net::TcpListener>,
+    shared: Arc<Shared>,
+    seed: u64,
+    ready: Box<dyn FnOnce()>,
+) -> Result<(), String> {
     let runtime = Builder::new_current_thread()
         .enable_all()
         .build_local(LocalOptions::default())
@@ -80,6 +88,7 @@ fn serve(id: usize, listeners: Vec<net::TcpListener>, shared: Arc<Shared>, seed:
             tokio::task::spawn_local(tick(Rc::clone(&thread)));
             tokio::task::spawn_local(health::check_all(Rc::clone(&thread)));
         }
+        ready();
         sweep(&thread).await;
         Ok(())
     })

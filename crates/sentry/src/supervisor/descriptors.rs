@@ -1,5 +1,5 @@
 //! File descriptors that outlive an exec: they are open in the new program under the same number, and the
-//! numbers travel in the environment. As serde sees it, a list of descriptors is a list of numbers.
+//! numbers travel in the environment. As serde sees it, a list of descriptors is a list of numbers, and [`one`] is one.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -22,20 +22,39 @@ pub fn serialize<S: Serializer>(list: &[OwnedFd], serializer: S) -> Result<S::Ok
 /// # Errors
 /// Where one is not open: then the numbers are not meant for this process.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<OwnedFd>, D::Error> {
-    let numbers = Vec::<RawFd>::deserialize(deserializer)?;
-    numbers
-        .into_iter()
-        .map(|number| {
-            if number <= 2 || !Path::new(&format!("/proc/self/fd/{number}")).exists() {
-                return Err(D::Error::custom(format!("descriptor {number} was not handed over")));
-            }
-            // SAFETY: it is open, and nothing else in this fresh process knows its number: whoever exec'ed us left it
-            // open for us.
-            let owned = unsafe { OwnedFd::from_raw_fd(number) };
-            set_inherited(owned.as_fd(), false).map_err(D::Error::custom)?;
-            Ok(owned)
-        })
-        .collect()
+    Vec::<RawFd>::deserialize(deserializer)?.into_iter().map(|number| take(number).map_err(D::Error::custom)).collect()
+}
+
+/// A single descriptor.
+pub mod one {
+    use super::{AsRawFd, Deserialize, Deserializer, Error, OwnedFd, RawFd, Serializer, take};
+
+    /// As a number.
+    ///
+    /// # Errors
+    /// What the format says.
+    pub fn serialize<S: Serializer>(fd: &OwnedFd, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_i32(fd.as_raw_fd())
+    }
+
+    /// Takes over the descriptor of this number, which must be open.
+    ///
+    /// # Errors
+    /// Where it is not.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OwnedFd, D::Error> {
+        take(RawFd::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+fn take(number: RawFd) -> Result<OwnedFd, String> {
+    if number <= 2 || !Path::new(&format!("/proc/self/fd/{number}")).exists() {
+        return Err(format!("descriptor {number} was not handed over"));
+    }
+    // SAFETY: it is open, and nothing else in this fresh process knows its number: whoever exec'ed us left it open for
+    // us.
+    let owned = unsafe { OwnedFd::from_raw_fd(number) };
+    set_inherited(owned.as_fd(), false).map_err(|e| e.to_string())?;
+    Ok(owned)
 }
 
 /// Runs `exec` while these descriptors, and no others, pass to the program that it starts. The caller is the only

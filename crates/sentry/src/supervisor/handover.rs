@@ -24,30 +24,18 @@ pub const PARENT_VAR: &str = "PLIMSOLL_SENTRY_PARENT";
 pub struct Held {
     /// The listening sockets.
     pub sockets: Sockets,
-    /// The [slots page](super::slots_page) and the [last good config](super::last_good).
-    #[serde(with = "descriptors")]
-    memory: Vec<OwnedFd>,
+    /// The memory of the [slots page](super::slots_page::SlotsPage).
+    #[serde(with = "descriptors::one")]
+    pub slots_page: OwnedFd,
+    /// The memory of the [last good config](super::last_good::LastGood).
+    #[serde(with = "descriptors::one")]
+    pub last_good: OwnedFd,
 }
 
 impl Held {
-    /// From its parts.
-    pub fn new(sockets: Sockets, slots_page: OwnedFd, last_good: OwnedFd) -> Held {
-        Held { sockets, memory: vec![slots_page, last_good] }
-    }
-
-    /// The memory of the [slots page](super::slots_page::SlotsPage).
-    pub fn slots_page(&self) -> BorrowedFd<'_> {
-        self.memory[0].as_fd()
-    }
-
-    /// The memory of the [last good config](super::last_good::LastGood).
-    pub fn last_good(&self) -> BorrowedFd<'_> {
-        self.memory[1].as_fd()
-    }
-
     /// Every descriptor.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> + Clone {
-        self.sockets.descriptors().chain(self.memory.iter().map(AsFd::as_fd))
+        self.sockets.descriptors().chain([self.slots_page.as_fd(), self.last_good.as_fd()])
     }
 }
 
@@ -61,8 +49,8 @@ pub struct WorkerShare<H> {
     /// How often a worker of this sentry had to be restarted.
     pub restarts: u64,
     /// The worker's end of the channel on which it reports that it is ready, and which ends with the parent.
-    #[serde(with = "descriptors")]
-    pub channel: Vec<OwnedFd>,
+    #[serde(with = "descriptors::one")]
+    pub channel: OwnedFd,
 }
 
 /// What the parent keeps when it becomes another binary. `H` as in [`WorkerShare`].

@@ -95,10 +95,11 @@ impl Parent {
         let mut sockets = Sockets::default();
         sockets.bind(&config.sentry)?;
         let memory = |e| format!("cannot reserve shared memory: {e}");
-        let slots_page = SlotsPage::create().map_err(memory)?;
-        let held = Held::new(sockets, slots_page, LastGood::create().map_err(memory)?);
+        let (slots_page, last_good) =
+            (SlotsPage::create().map_err(memory)?, LastGood::create().map_err(memory)?);
+        let held = Held { sockets, slots_page, last_good };
         Ok(Parent {
-            slots: SlotsPage::map(held.slots_page()).map_err(memory)?,
+            slots: SlotsPage::map(&held.slots_page).map_err(memory)?,
             binary: std::env::current_exe().map_err(|e| format!("cannot tell which binary this is: {e}"))?,
             lifecycle: Lifecycle::new(drain_limit(&config.sentry)),
             channels: HashMap::new(),
@@ -116,7 +117,7 @@ impl Parent {
         let channels =
             workers.iter().map(|w| w.pid).zip(channels.into_iter().map(UnixStream::from)).collect();
         Ok(Parent {
-            slots: SlotsPage::map(held.slots_page()).map_err(|e| e.to_string())?,
+            slots: SlotsPage::map(&held.slots_page).map_err(|e| e.to_string())?,
             lifecycle: Lifecycle::resumed(workers, Nanos(drain_limit_ns), clock::now()),
             unserved_since: None,
             binary,

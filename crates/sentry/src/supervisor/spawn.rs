@@ -40,8 +40,7 @@ impl Parent {
 
     fn spawn_worker(&self, seat: usize) -> io::Result<(u32, UnixStream)> {
         let (ours, theirs) = UnixStream::pair()?;
-        let channel = vec![OwnedFd::from(theirs)];
-        let share = WorkerShare { held: &self.held, seat, restarts: self.restarts, channel };
+        let share = WorkerShare { held: &self.held, seat, restarts: self.restarts, channel: theirs.into() };
         let mut command = Command::new(RUNNING_BINARY);
         command
             .arg0(&self.binary)
@@ -54,7 +53,7 @@ impl Parent {
         if let Some(record) = &self.options.record {
             command.arg("--record").arg(record);
         }
-        let passed = self.held.descriptors().chain(share.channel.iter().map(AsFd::as_fd));
+        let passed = self.held.descriptors().chain([share.channel.as_fd()]);
         let child = inheriting(passed, || command.spawn())??;
         Ok((child.id(), ours))
     }

@@ -1,0 +1,291 @@
+//! `/metrics`: everything that is counted, in the OpenMetrics text format. This is the one place where metrics have
+//! names. Labels are names from the config and fixed words, never anything that a client sends.
+
+use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
+
+use plimsoll_core::config::Mode;
+use plimsoll_core::estimator::ClassEstimate;
+use plimsoll_core::{Grant, Mechanism, Nanos};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+use super::{Admin, process};
+use crate::clock;
+use crate::state::Routing;
+use crate::stats::{ClassSnapshot, Durations, Failure, ThreadStats};
+
+/// What [`render`] returns.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Upper bounds of the buckets of time histograms, in milliseconds.
+const BUCKETS_MS: [u64; 16] = [1, 2, 5, 10, 20, 35, 50, 75, 100, 200, 350, 500, 1_000, 2_000, 5_000, 10_000];
+
+/// The metrics now.
+pub fn render(admin: &Admin) -> String {
+    let mut scrape = Scrape::default();
+    let routing = admin.shared.routing().load();
+    scrape.of_classes(&routing);
+    scrape.of_pools(&routing);
+    scrape.of_threads(&admin.shared.stats.threads);
+    scrape.of_process(admin);
+
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(scrape));
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = text::encode(&mut out, &registry);
+    out
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+#[derive(Debug)]
+enum Value {
+    Counter(u64),
+    /// A counter of seconds.
+    Seconds(f64),
+    Gauge(f64),
+    Histogram { sum: f64, buckets: Vec<(f64, u64)> },
+}
+
+#[derive(Debug)]
+struct Family {
+    name: String,
+    help: String,
+    rows: Vec<(Labels, Value)>,
+}
+
+#[derive(Debug, Default)]
+struct Scrape {
+    families: Vec<Family>,
+}
+
+/// One class with what is known of it.
+struct Class<'a> {
+    labels: Labels,
+    snapshot: ClassSnapshot,
+    estimate: Option<&'a ClassEstimate>,
+    config: &'a plimsoll_core::config::Class,
+    mode: Mode,
+}
+
+impl Class<'_> {
+    fn with(&self, key: &'static str, value: impl fmt::Display) -> Labels {
+        let mut labels = self.labels.clone();
+        labels.push((key, value.to_string()));
+        labels
+    }
+}
+
+impl Scrape {
+    /// Adds a metric; one without rows does not appear.
+    fn add(&mut self, name: &str, help: &str, rows: impl Iterator<Item = (Labels, Value)>) {
+        let rows: Vec<_> = rows.collect();
+        if !rows.is_empty() {
+            self.families.push(Family { name: name.to_owned(), help: help.to_owned(), rows });
+        }
+    }
+
+    fn of_classes(&mut self, routing: &Routing) {
+        let estimates: Vec<_> = routing.pools.iter().map(|pool| pool.gate.report()).collect();
+        let classes: Vec<Class<'_>> = routing
+            .config
+            .classes
+            .iter()
+            .zip(&routing.classes)
+            .map(|(config, route)| {
+                let pool = &routing.pools[route.pool];
+                let labels = vec![("pool", pool.config.name.clone()), ("class", config.name.clone())];
+                let estimate = estimates[route.pool].get(route.in_pool.index());
+                Class { labels, snapshot: route.stats.snapshot(), estimate, config, mode: pool.mode() }
+            })
+            .collect();
+        self.counters_of(&classes);
+        self.estimates_of(&classes);
+        let histogram = |of: fn(&ClassSnapshot) -> &Durations| {
+            classes.iter().map(move |c| (c.labels.clone(), Value::of(of(&c.snapshot)))).collect::<Vec<_>>()
+        };
+        let help = "From arrival to the end of the response, of what was served and is no stream";
+        self.add("plimsoll_response_seconds", help, histogram(|s| &s.response).into_iter());
+        let help = "In the queue, of what left it for a slot";
+        self.add("plimsoll_wait_seconds", help, histogram(|s| &s.wait).into_iter());
+    }
+
+    fn counters_of(&mut self, classes: &[Class<'_>]) {
+        let plain = |of: fn(&ClassSnapshot) -> u64| {
+            classes.iter().map(move |c| (c.labels.clone(), Value::Counter(of(&c.snapshot)))).collect::<Vec<_>>()
+        };
+        self.add("plimsoll_requests_offered", "Requests that arrived", plain(|s| s.offered).into_iter());
+        let admitted = classes.iter().flat_map(|c| {
+            let grants = Grant::ALL.iter().map(|g| g.as_str()).zip(c.snapshot.granted);
+            grants
+                .chain([("unjudged", c.snapshot.unjudged)])
+                .map(|(grant, count)| (c.with("grant", grant), Value::Counter(count)))
+        });
+        self.add("plimsoll_requests_admitted", "Requests that were let in, by the reason", admitted);
+        let by_mechanism = |of: fn(&ClassSnapshot) -> &Vec<u64>, shown: fn(&Class<'_>) -> bool| {
+            let shown = classes.iter().filter(move |c| shown(c));
+            shown
+                .flat_map(move |c| {
+                    let counts = Mechanism::ALL.iter().zip(of(&c.snapshot));
+                    counts.map(|(mechanism, n)| (c.with("reason", mechanism), Value::Counter(*n)))
+                })
+                .collect::<Vec<_>>()
+        };
+        let refused = by_mechanism(|s| &s.refused, |_| true);
+        self.add("plimsoll_requests_refused", "Requests that were refused, by mechanism", refused.into_iter());
+        let would = by_mechanism(|s| &s.would_refuse, |c| c.mode == Mode::Shadow);
+        let help = "Requests that would have been refused if the mode were not shadow, by mechanism";
+        self.add("plimsoll_requests_would_refuse", help, would.into_iter());
+        self.add("plimsoll_requests_served", "Responses that ended as they should", plain(|s| s.served).into_iter());
+        let failed = classes.iter().flat_map(|c| {
+            let counts = Failure::ALL.iter().zip(c.snapshot.failed);
+            counts.map(|(failure, n)| (c.with("failure", failure.as_str()), Value::Counter(n)))
+        });
+        self.add("plimsoll_requests_failed", "Requests that were let in and not served, by what went wrong", failed);
+    }
+
+    fn estimates_of(&mut self, classes: &[Class<'_>]) {
+        let known = || classes.iter().filter_map(|c| c.estimate.map(|e| (c, e)));
+        let queued = known().map(|(c, e)| (c.labels.clone(), Value::Gauge(e.queued as f64)));
+        self.add("plimsoll_class_queue_length", "Requests of the class that wait", queued);
+        let mean = known().map(|(c, e)| (c.labels.clone(), Value::seconds(e.mean)));
+        self.add("plimsoll_service_mean_seconds", "The class's expected time at the server", mean);
+        let allowed = known().map(|(c, e)| (c.labels.clone(), Value::Gauge(e.allowed_work_ns as f64 / 1e9)));
+        let help = "Expected work, over all slots, that may wait for the class to be let in";
+        self.add("plimsoll_allowed_work_seconds", help, allowed);
+        let estimates = known().flat_map(|(c, e)| {
+            e.targets.iter().map(|(p, expected, _)| (c.with("percentile", p), Value::seconds(*expected)))
+        });
+        let help = "What a request that came now would be expected to take, to be held against plimsoll_objective_seconds";
+        self.add("plimsoll_estimate_seconds", help, estimates);
+        let objectives = classes.iter().flat_map(|c| {
+            let targets = c.config.slo.targets().iter();
+            targets.map(|(p, limit)| (c.with("percentile", p), Value::seconds(*limit)))
+        });
+        self.add("plimsoll_objective_seconds", "The class's objectives", objectives);
+        let within = classes.iter().flat_map(|c| {
+            let targets = c.config.slo.targets().iter();
+            targets.map(|(p, limit)| (c.with("percentile", p), Value::Counter(c.snapshot.response.at_most(*limit))))
+        });
+        let help = "Responses that took no longer than the objective of this percentile";
+        self.add("plimsoll_responses_within_objective", help, within);
+    }
+
+    fn of_pools(&mut self, routing: &Routing) {
+        let now = clock::now();
+        let gauge = |of: fn(&crate::state::Pool) -> f64| {
+            let pools = routing.pools.iter();
+            pools.map(move |p| (vec![("pool", p.config.name.clone())], Value::Gauge(of(p)))).collect::<Vec<_>>().into_iter()
+        };
+        self.add("plimsoll_queue_length", "Requests that wait", gauge(|p| f64::from(p.slots.waiting())));
+        let help = "Requests that may wait at most";
+        self.add("plimsoll_queue_limit", help, gauge(|p| f64::from(p.config.max_queue)));
+        let help = "Requests that may be with the servers at once";
+        self.add("plimsoll_slots", help, gauge(|p| f64::from(p.slots.size())));
+        let help = "Requests that are with the servers";
+        self.add("plimsoll_slots_taken", help, gauge(|p| f64::from(p.slots.taken())));
+        let help = "Slots left to a worker that drains, or to requests from before a reload";
+        self.add("plimsoll_slots_withheld", help, gauge(|p| f64::from(p.withheld())));
+        let help = "How long a request that came now would be expected to wait";
+        self.add("plimsoll_expected_wait_seconds", help, gauge(|p| p.gate.expected_wait().as_secs_f64()));
+        let help = "Whether the policy acts: 0 off, 1 shadow, 2 enforce";
+        self.add("plimsoll_mode", help, gauge(|p| f64::from(p.mode() as u8)));
+
+        let servers = || {
+            routing.pools.iter().flat_map(|pool| {
+                let labels = |address: String| vec![("pool", pool.config.name.clone()), ("server", address)];
+                pool.servers.all().iter().map(move |server| (labels(server.origin.to_string()), server))
+            })
+        };
+        let up = servers().map(|(labels, s)| (labels, Value::Gauge(f64::from(u8::from(s.is_up(now))))));
+        self.add("plimsoll_server_up", "Whether requests are sent to the server", up);
+        let in_flight = servers().map(|(labels, s)| (labels, Value::Gauge(f64::from(s.in_flight()))));
+        self.add("plimsoll_server_in_flight", "Requests that the server works on", in_flight);
+    }
+
+    fn of_threads(&mut self, threads: &[ThreadStats]) {
+        for (name, help, value) in ThreadStats::totals(threads) {
+            let (name, value) = match name {
+                "open" => ("connections_open", Value::Gauge(value as f64)),
+                "in_flight" => ("requests_in_flight", Value::Gauge(value as f64)),
+                "accepted" => ("connections_accepted", Value::Counter(value)),
+                name => (name, Value::Counter(value)),
+            };
+            let help = help.trim().trim_end_matches('.');
+            self.add(&format!("plimsoll_{name}"), help, [(Labels::new(), value)].into_iter());
+        }
+    }
+
+    fn of_process(&mut self, admin: &Admin) {
+        let one = |value| [(Labels::new(), value)].into_iter();
+        let reloads = [("done", &admin.reloads.done), ("failed", &admin.reloads.failed)];
+        let reloads = reloads.map(|(result, n)| (vec![("result", result.to_owned())], Value::Counter(n.load(Relaxed))));
+        self.add("plimsoll_reloads", "Reloads of the config, and those that changed nothing because it was wrong", reloads.into_iter());
+        let help = "Workers that died before this one";
+        self.add("plimsoll_worker_restarts", help, one(Value::Counter(admin.restarts)));
+        let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
+        self.add("plimsoll_build_info", "Always 1", [(version, Value::Gauge(1.0))].into_iter());
+        let up = clock::now().since(admin.started);
+        self.add("plimsoll_uptime_seconds", "Since the worker started", one(Value::seconds(up)));
+        if let Some(bytes) = process::resident_bytes() {
+            self.add("process_resident_memory_bytes", "Memory of the worker", one(Value::Gauge(bytes as f64)));
+        }
+        if let Some(open) = process::open_descriptors() {
+            self.add("process_open_fds", "Open files and sockets of the worker", one(Value::Gauge(open as f64)));
+        }
+        if let Some(cpu) = process::cpu_seconds() {
+            self.add("process_cpu_seconds", "Time that the worker computed", one(Value::Seconds(cpu)));
+        }
+    }
+}
+
+impl Value {
+    fn seconds(time: Nanos) -> Value {
+        Value::Gauge(time.as_secs_f64())
+    }
+
+    fn of(durations: &Durations) -> Value {
+        let mut below = 0;
+        let mut buckets: Vec<(f64, u64)> = BUCKETS_MS
+            .iter()
+            .map(|&ms| {
+                let at_most = durations.at_most(Nanos::from_millis(ms));
+                let count = at_most - below;
+                below = at_most;
+                (ms as f64 / 1_000.0, count)
+            })
+            .collect();
+        buckets.push((f64::INFINITY, durations.count() - below));
+        Value::Histogram { sum: durations.sum.as_secs_f64(), buckets }
+    }
+}
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for Family { name, help, rows } in &self.families {
+            let kind = match rows[0].1 {
+                Value::Counter(_) | Value::Seconds(_) => MetricType::Counter,
+                Value::Gauge(_) => MetricType::Gauge,
+                Value::Histogram { .. } => MetricType::Histogram,
+            };
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for (labels, value) in rows {
+                let mut metric = family.encode_family(labels)?;
+                match value {
+                    Value::Counter(n) => metric.encode_counter::<NoLabelSet, _, f64>(n, None)?,
+                    Value::Seconds(s) => metric.encode_counter::<NoLabelSet, _, f64>(s, None)?,
+                    Value::Gauge(n) => metric.encode_gauge(n)?,
+                    Value::Histogram { sum, buckets } => {
+                        let count = buckets.iter().map(|(_, n)| n).sum();
+                        metric.encode_histogram::<NoLabelSet>(*sum, count, buckets, None)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

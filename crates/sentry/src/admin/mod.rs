@@ -1,0 +1,69 @@
+//! The admin address: metrics, health, single decisions, what is known of each class, and a live page. It only ever
+//! tells; nothing can be changed through it.
+
+pub mod history;
+pub mod model;
+
+mod auth;
+mod metrics;
+mod process;
+mod routes;
+mod server;
+mod views;
+
+use std::sync::Arc;
+
+use http::Uri;
+use parking_lot::Mutex;
+use plimsoll_core::Nanos;
+use plimsoll_core::config::Secret;
+
+use self::history::History;
+pub use self::server::serve;
+use crate::clock;
+use crate::reload::Reloads;
+use crate::state::Shared;
+
+/// What the admin address knows.
+pub struct Admin {
+    shared: Arc<Shared>,
+    reloads: Arc<Reloads>,
+    /// Workers that died before this one.
+    restarts: u64,
+    started: Nanos,
+    sampled: Mutex<Sampled>,
+}
+
+#[derive(Default)]
+struct Sampled {
+    history: History,
+    samples: u64,
+}
+
+impl Admin {
+    /// Of a worker that starts now, after `restarts` that died.
+    pub fn new(shared: Arc<Shared>, reloads: Arc<Reloads>, restarts: u64) -> Admin {
+        Admin { shared, reloads, restarts, started: clock::now(), sampled: Mutex::default() }
+    }
+
+    /// Takes note of the counters. Called once a second.
+    pub fn sample(&self) {
+        let routing = self.shared.routing().load();
+        let classes = routing.config.classes.iter().zip(&routing.classes);
+        let mut sampled = self.sampled.lock();
+        sampled.samples += 1;
+        sampled
+            .history
+            .sample(clock::now(), classes.map(|(class, route)| (&*class.name, &class.slo, route.stats.snapshot())));
+    }
+
+    fn token(&self) -> Option<Secret> {
+        self.shared.routing().load().config.sentry.admin_token.clone()
+    }
+}
+
+/// The value of a key of the query, decoded.
+fn query(uri: &Uri, key: &str) -> Option<String> {
+    let pairs = form_urlencoded::parse(uri.query()?.as_bytes());
+    pairs.into_iter().find(|(name, _)| name == key).map(|(_, value)| value.into_owned())
+}

@@ -1,0 +1,85 @@
+//! Path by path, what the admin address answers.
+
+use bytes::Bytes;
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE,
+};
+use http::request::Parts;
+use http::{Method, Response, StatusCode};
+use http_body_util::Full;
+use plimsoll_core::config::Secret;
+use serde::Serialize;
+
+use super::{Admin, auth, history, metrics, query, views};
+
+const PAGE: &str = include_str!("page.html");
+/// The page brings everything along and loads nothing from anywhere else.
+const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; \
+     frame-ancestors 'none'; base-uri 'none'";
+
+/// Most decisions in one answer.
+const MOST_DECISIONS: usize = 10_000;
+/// Decisions in an answer to a query that does not say how many.
+const DECISIONS: usize = 100;
+
+/// Answers one request.
+pub fn answer(admin: &Admin, request: &Parts) -> Response<Full<Bytes>> {
+    let path = request.uri.path();
+    // Probes of an orchestrator carry no token, and the two words tell nothing.
+    match path {
+        "/healthz" => return text(StatusCode::OK, "ok\n"),
+        "/readyz" if !admin.shared.is_draining() => return text(StatusCode::OK, "ready\n"),
+        "/readyz" => return text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+        _ => {}
+    }
+    if !auth::allows(admin.token().as_ref().map(Secret::reveal), request) {
+        let mut response = text(StatusCode::UNAUTHORIZED, "this sentry has an admin_token; show it\n");
+        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        return response;
+    }
+    if !matches!(request.method, Method::GET | Method::HEAD) {
+        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    match path {
+        "/" => {
+            let mut response = respond(StatusCode::OK, "text/html; charset=utf-8", PAGE);
+            let policy = HeaderValue::from_static(PAGE_POLICY);
+            response.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
+            response
+        }
+        "/metrics" => respond(StatusCode::OK, metrics::CONTENT_TYPE, metrics::render(admin)),
+        "/classes" => {
+            let seconds = query(&request.uri, "history").and_then(|n| n.parse().ok()).unwrap_or(0);
+            json(&views::overview(admin, usize::min(seconds, history::KEPT)))
+        }
+        "/decisions" => {
+            let most = query(&request.uri, "limit").and_then(|n| n.parse().ok()).unwrap_or(DECISIONS);
+            let (class, verdict) = (query(&request.uri, "class"), query(&request.uri, "verdict"));
+            json(&views::decisions(admin, class.as_deref(), verdict.as_deref(), usize::min(most, MOST_DECISIONS)))
+        }
+        _ => {
+            text(StatusCode::NOT_FOUND, "there is /, /classes, /decisions, /metrics, /healthz and /readyz\n")
+        }
+    }
+}
+
+fn json(body: &impl Serialize) -> Response<Full<Bytes>> {
+    match serde_json::to_vec(body) {
+        Ok(bytes) => respond(StatusCode::OK, "application/json", bytes),
+        Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
+    }
+}
+
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    respond(status, "text/plain; charset=utf-8", body)
+}
+
+fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

@@ -1,0 +1,82 @@
+//! The subcommands of the sentry: `sentry`, `check`, `explain`, and the hidden one that is the worker.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use crate::supervisor::Options;
+use crate::{config_file, explain, logging, process, supervisor};
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the gateway.
+    Sentry(SentryArgs),
+    /// Run a worker of the gateway.
+    #[command(hide = true)]
+    SentryWorker(SentryArgs),
+    /// Say what is wrong with a config, if anything.
+    Check(CheckArgs),
+    /// Say in words why requests are refused now.
+    Explain(explain::Args),
+}
+
+/// Arguments of `sentry` and of its workers.
+#[derive(Debug, Args)]
+pub struct SentryArgs {
+    /// The config.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Write down every event of the admission policies, for `simulate --verify`.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+}
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// The config.
+    file: PathBuf,
+}
+
+impl From<SentryArgs> for Options {
+    fn from(args: SentryArgs) -> Options {
+        Options { config: args.config, record: args.record }
+    }
+}
+
+/// Runs one of them.
+pub fn run(command: Command) -> ExitCode {
+    match command {
+        Command::Sentry(args) => {
+            logging::start("parent");
+            supervisor::run(args.into())
+        }
+        Command::SentryWorker(args) => {
+            logging::start("worker");
+            process::run(&args.into())
+        }
+        Command::Check(args) => check(&args),
+        Command::Explain(args) => explain::run(&args),
+    }
+}
+
+fn check(args: &CheckArgs) -> ExitCode {
+    let loaded = match config_file::load(&args.file) {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    for warning in &loaded.warnings {
+        eprintln!("{warning}");
+    }
+    // What only shows when it is put together: certificates, keys, names.
+    if let Err(error) = crate::state::Shared::new(loaded.config, 1, None) {
+        eprintln!("{}: {error}", args.file.display());
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,232 @@
+//! The proof that what decides in production is what the simulator drives: a running sentry can write down every
+//! event of its gates with the verdict, and [`replay`](crate::replay) puts the same events to fresh gates and demands
+//! the same verdicts.
+//!
+//! A gate that is recorded is used by one thread at a time, since the order in which threads reach it is part of what
+//! must be repeated, and draws from a generator of its own, since the threads' are used for other things too. So
+//! recording is for finding out, not for production. One JSON object a line; times are nanoseconds.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use plimsoll_admission::{self as admission, Ask, Outcome};
+use plimsoll_core::estimator::ClassEstimate;
+use plimsoll_core::rng::{Rng, seeded};
+use plimsoll_core::{ClassId, Nanos, Quantity, Refusal, Verdict};
+use serde::{Deserialize, Serialize};
+
+/// Events after which recording stops: about a gigabyte.
+const MOST_EVENTS: u64 = 10_000_000;
+
+/// One line of a record.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(crate) enum Event {
+    /// The config from here on.
+    Config { text: String },
+    /// A new gate.
+    Gate { gate: u32, pool: String, start: u64, seed: u64 },
+    /// The events of a gate, by its number.
+    Tick { gate: u32, now: u64 },
+    Slots { gate: u32, slots: u32 },
+    Offer { gate: u32, class: u16, deadline: Option<u64>, client: Option<u64>, now: u64, verdict: String },
+    AdmitUnjudged { gate: u32, class: u16 },
+    Start { gate: u32, class: u16, waited: u64, now: u64, verdict: String },
+    Finish { gate: u32, class: u16, waited: u64, served: u64, measured: bool },
+    Abandon { gate: u32, class: u16 },
+}
+
+/// Writes the record of all gates of a worker.
+pub struct Recorder {
+    seed: u64,
+    tape: Mutex<Tape>,
+}
+
+struct Tape {
+    out: BufWriter<File>,
+    gates: u32,
+    left: u64,
+}
+
+impl Tape {
+    fn write(&mut self, event: &Event) {
+        if self.left == 0 {
+            return;
+        }
+        self.left -= 1;
+        let mut line = serde_json::to_vec(event).unwrap_or_default();
+        line.push(b'\n');
+        if let Err(error) = self.out.write_all(&line) {
+            log::error!(error:%; "recording stops");
+            self.left = 0;
+        }
+    }
+}
+
+impl Recorder {
+    /// Records to a new file, with generators from this seed.
+    ///
+    /// # Errors
+    /// Where the file cannot be written.
+    pub fn create(path: &Path, seed: u64) -> Result<Arc<Recorder>, String> {
+        let file = File::create(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let tape = Tape { out: BufWriter::new(file), gates: 0, left: MOST_EVENTS };
+        Ok(Arc::new(Recorder { seed, tape: Mutex::new(tape) }))
+    }
+
+    /// From here on gates are made from this config.
+    pub fn config(&self, text: &str) {
+        self.tape.lock().write(&Event::Config { text: text.to_owned() });
+    }
+}
+
+/// A gate whose events may be recorded. Its methods are those of [`admission::Gate`].
+pub struct Gate {
+    gate: admission::Gate,
+    recorded: Option<Recorded>,
+}
+
+struct Recorded {
+    recorder: Arc<Recorder>,
+    id: u32,
+    /// Drawn from under the tape's lock, like everything else.
+    rng: Mutex<Rng>,
+}
+
+impl Gate {
+    /// The gate of a pool, which began at `start`; its events go to the recorder if there is one.
+    pub fn new(gate: admission::Gate, pool: &str, start: Nanos, recorder: Option<&Arc<Recorder>>) -> Gate {
+        let recorded = recorder.map(|recorder| {
+            let mut tape = recorder.tape.lock();
+            let id = tape.gates;
+            tape.gates += 1;
+            tape.write(&Event::Gate { gate: id, pool: pool.to_owned(), start: start.0, seed: recorder.seed });
+            let rng = Mutex::new(seeded(recorder.seed, u64::from(id)));
+            Recorded { recorder: Arc::clone(recorder), id, rng }
+        });
+        Gate { gate, recorded }
+    }
+
+    /// As [`admission::Gate::offer`].
+    #[inline]
+    pub fn offer(&self, ask: &Ask, now: Nanos, rng: &mut Rng) -> Verdict {
+        let Some(recorded) = &self.recorded else { return self.gate.offer(ask, now, rng) };
+        recorded.write(|gate| {
+            let verdict = self.gate.offer(ask, now, &mut recorded.rng.lock());
+            let event = Event::Offer {
+                gate,
+                class: ask.class.0,
+                deadline: ask.deadline.map(|d| d.0),
+                client: ask.client,
+                now: now.0,
+                verdict: exact(&verdict),
+            };
+            (verdict, event)
+        })
+    }
+
+    /// As [`admission::Gate::admit_unjudged`].
+    pub fn admit_unjudged(&self, class: ClassId) {
+        let Some(recorded) = &self.recorded else { return self.gate.admit_unjudged(class) };
+        recorded.write(|gate| (self.gate.admit_unjudged(class), Event::AdmitUnjudged { gate, class: class.0 }));
+    }
+
+    /// As [`admission::Gate::start`].
+    #[inline]
+    pub fn start(&self, class: ClassId, waited: Nanos, now: Nanos) -> Verdict {
+        let Some(recorded) = &self.recorded else { return self.gate.start(class, waited, now) };
+        recorded.write(|gate| {
+            let verdict = self.gate.start(class, waited, now);
+            let (class, waited, now) = (class.0, waited.0, now.0);
+            (verdict, Event::Start { gate, class, waited, now, verdict: exact(&verdict) })
+        })
+    }
+
+    /// As [`admission::Gate::finish`].
+    #[inline]
+    pub fn finish(&self, class: ClassId, waited: Nanos, served: Nanos, outcome: Outcome) {
+        let Some(recorded) = &self.recorded else { return self.gate.finish(class, waited, served, outcome) };
+        recorded.write(|gate| {
+            self.gate.finish(class, waited, served, outcome);
+            let (class, waited, served) = (class.0, waited.0, served.0);
+            ((), Event::Finish { gate, class, waited, served, measured: outcome == Outcome::Measured })
+        });
+    }
+
+    /// As [`admission::Gate::abandon`].
+    pub fn abandon(&self, class: ClassId) {
+        let Some(recorded) = &self.recorded else { return self.gate.abandon(class) };
+        recorded.write(|gate| (self.gate.abandon(class), Event::Abandon { gate, class: class.0 }));
+    }
+
+    /// As [`admission::Gate::tick`].
+    pub fn tick(&self, now: Nanos) -> Nanos {
+        let Some(recorded) = &self.recorded else { return self.gate.tick(now) };
+        recorded.write(|gate| (self.gate.tick(now), Event::Tick { gate, now: now.0 }))
+    }
+
+    /// As [`admission::Gate::set_slots`].
+    pub fn set_slots(&self, slots: u32) {
+        let Some(recorded) = &self.recorded else { return self.gate.set_slots(slots) };
+        recorded.write(|gate| (self.gate.set_slots(slots), Event::Slots { gate, slots }));
+    }
+
+    /// As [`admission::Gate::expired`].
+    pub fn expired(&self, waited: Nanos, allowed: Nanos) -> Refusal {
+        self.gate.expired(waited, allowed)
+    }
+
+    /// As [`admission::Gate::slots`].
+    pub fn slots(&self) -> u32 {
+        self.gate.slots()
+    }
+
+    /// As [`admission::Gate::recommended_slots`].
+    pub fn recommended_slots(&self) -> Option<u32> {
+        self.gate.recommended_slots()
+    }
+
+    /// As [`admission::Gate::queued`].
+    pub fn queued(&self) -> u32 {
+        self.gate.queued()
+    }
+
+    /// As [`admission::Gate::expected_wait`].
+    pub fn expected_wait(&self) -> Nanos {
+        self.gate.expected_wait()
+    }
+
+    /// As [`admission::Gate::report`].
+    pub fn report(&self) -> Vec<ClassEstimate> {
+        self.gate.report()
+    }
+}
+
+impl Recorded {
+    /// Does something to the gate and writes it down, before anybody else does anything to it.
+    fn write<T>(&self, act: impl FnOnce(u32) -> (T, Event)) -> T {
+        let mut tape = self.recorder.tape.lock();
+        let (result, event) = act(self.id);
+        tape.write(&event);
+        result
+    }
+}
+
+/// A verdict in full, so that no rounding hides a difference.
+pub(crate) fn exact(verdict: &Verdict) -> String {
+    let number = |quantity: Quantity| match quantity {
+        Quantity::Time(time) => format!("{}ns", time.0),
+        Quantity::Count(count) => count.to_string(),
+        Quantity::Share(share) => format!("{:016x}", share.to_bits()),
+    };
+    match verdict {
+        Verdict::Admit(grant) => format!("admit {}", grant.as_str()),
+        Verdict::Refuse(Refusal { mechanism, limit, estimate, objective, retry_after }) => {
+            let (estimate, objective) = (number(*estimate), number(*objective));
+            format!("refuse {mechanism} {limit} {estimate} {objective} {}ns", retry_after.0)
+        }
+    }
+}

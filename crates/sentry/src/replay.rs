@@ -1,0 +1,112 @@
+//! Puts a [record](crate::record) to fresh gates. They are the very objects that the simulator drives.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use plimsoll_admission::{self as admission, Ask, Outcome};
+use plimsoll_core::config::{self, Config};
+use plimsoll_core::rng::{Rng, seeded};
+use plimsoll_core::{ClassId, Nanos, Verdict};
+use serde::Serialize;
+
+use crate::record::{Event, exact};
+use crate::state::gate_of;
+
+/// What a record held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ReplaySummary {
+    /// Gates that were made.
+    pub gates: u32,
+    /// Events that were put to them.
+    pub events: u64,
+    /// Verdicts that were the same, admitting.
+    pub admitted: u64,
+    /// Verdicts that were the same, refusing.
+    pub refused: u64,
+}
+
+/// Puts a record to fresh gates.
+///
+/// # Errors
+/// Where the record cannot be read, or at the first verdict that differs: its line, what was recorded and what was
+/// decided now.
+pub fn replay(path: &Path) -> Result<ReplaySummary, String> {
+    let at = |line: usize, what: String| format!("{}:{line}: {what}", path.display());
+    let file = File::open(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let mut replay = Replay { config: None, gates: Vec::new(), summary: ReplaySummary::default() };
+    let mut reader = BufReader::new(file);
+    let mut text = String::new();
+    for line in 1.. {
+        text.clear();
+        reader.read_line(&mut text).map_err(|e| at(line, e.to_string()))?;
+        // A line without an end is one that the sentry was killed in.
+        if !text.ends_with('\n') {
+            break;
+        }
+        let event = serde_json::from_str(&text).map_err(|e| at(line, format!("not an event: {e}")))?;
+        replay.put(event).map_err(|what| at(line, what))?;
+    }
+    Ok(replay.summary)
+}
+
+struct Replay {
+    config: Option<Config>,
+    gates: Vec<(admission::Gate, Rng)>,
+    summary: ReplaySummary,
+}
+
+impl Replay {
+    fn put(&mut self, event: Event) -> Result<(), String> {
+        self.summary.events += 1;
+        let (verdict, recorded) = match event {
+            Event::Config { text } => {
+                let parsed = config::parse(&text, "config").map_err(|e| e.to_string())?;
+                self.config = Some(parsed.0);
+                return Ok(());
+            }
+            Event::Gate { gate, pool, start, seed } => {
+                if gate as usize != self.gates.len() {
+                    return Err(format!("gate {gate} comes as number {}", self.gates.len()));
+                }
+                let config = self.config.as_ref().ok_or("a gate before any config")?;
+                self.gates.push((gate_of(config, &pool, Nanos(start))?, seeded(seed, u64::from(gate))));
+                self.summary.gates += 1;
+                return Ok(());
+            }
+            Event::Offer { gate, class, deadline, client, now, verdict } => {
+                let (gate, rng) = self.gate(gate)?;
+                let ask = Ask { class: ClassId(class), deadline: deadline.map(Nanos), client };
+                (gate.offer(&ask, Nanos(now), rng), verdict)
+            }
+            Event::Start { gate, class, waited, now, verdict } => {
+                (self.gate(gate)?.0.start(ClassId(class), Nanos(waited), Nanos(now)), verdict)
+            }
+            Event::Finish { gate, class, waited, served, measured } => {
+                let outcome = if measured { Outcome::Measured } else { Outcome::Unmeasured };
+                self.gate(gate)?.0.finish(ClassId(class), Nanos(waited), Nanos(served), outcome);
+                return Ok(());
+            }
+            Event::Tick { gate, now } => {
+                self.gate(gate)?.0.tick(Nanos(now));
+                return Ok(());
+            }
+            Event::Slots { gate, slots } => return Ok(self.gate(gate)?.0.set_slots(slots)),
+            Event::AdmitUnjudged { gate, class } => return Ok(self.gate(gate)?.0.admit_unjudged(ClassId(class))),
+            Event::Abandon { gate, class } => return Ok(self.gate(gate)?.0.abandon(ClassId(class))),
+        };
+        let decided = exact(&verdict);
+        if decided != recorded {
+            return Err(format!("recorded `{recorded}`, decided now `{decided}`"));
+        }
+        match verdict {
+            Verdict::Admit(_) => self.summary.admitted += 1,
+            Verdict::Refuse(_) => self.summary.refused += 1,
+        }
+        Ok(())
+    }
+
+    fn gate(&mut self, number: u32) -> Result<&mut (admission::Gate, Rng), String> {
+        self.gates.get_mut(number as usize).ok_or_else(|| format!("there is no gate {number}"))
+    }
+}
