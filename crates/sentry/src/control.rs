@@ -46,7 +46,11 @@ impl Control {
             let _context = runtime.enter();
             let listeners = self.admin_listeners.iter().map(|l| TcpListener::from_std(l.try_clone()?));
             self.parent.set_nonblocking(true)?;
-            (Signals::new()?, listeners.collect::<std::io::Result<Vec<_>>>()?, UnixStream::from_std(self.parent.try_clone()?)?)
+            (
+                Signals::new()?,
+                listeners.collect::<std::io::Result<Vec<_>>>()?,
+                UnixStream::from_std(self.parent.try_clone()?)?,
+            )
         };
         std::thread::Builder::new().name("control".into()).spawn(move || {
             runtime.block_on(self.run(signals, listeners, parent));
@@ -72,7 +76,10 @@ impl Control {
                 _ = signals.hangup.recv() => self.reload(Reloader::reload),
                 // The terminal sends it to the whole group; what it means is the parent's to say.
                 _ = signals.interrupt.recv() => {}
-                _ = signals.terminate.recv() => self.shared.begin_drain(),
+                _ = signals.terminate.recv() => {
+                    log::info!("draining");
+                    self.shared.begin_drain();
+                }
                 _ = parent.read_u8(), if !self.shared.is_draining() => {
                     log::error!("the parent is gone: draining");
                     self.shared.begin_drain();
@@ -93,7 +100,8 @@ impl Control {
         how(&mut self.reloader);
         let after = self.shared.routing().load_full();
         if !Arc::ptr_eq(&before, &after) {
-            let replaced = before.pools.iter().filter(|old| !after.pools.iter().any(|new| Arc::ptr_eq(old, new)));
+            let replaced =
+                before.pools.iter().filter(|old| !after.pools.iter().any(|new| Arc::ptr_eq(old, new)));
             self.slots.retire(replaced);
             self.slots.exchange(&self.shared);
         }

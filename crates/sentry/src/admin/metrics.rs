@@ -8,7 +8,7 @@ use plimsoll_core::config::Mode;
 use plimsoll_core::estimator::ClassEstimate;
 use plimsoll_core::{Grant, Mechanism, Nanos};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
@@ -48,7 +48,10 @@ enum Value {
     /// A counter of seconds.
     Seconds(f64),
     Gauge(f64),
-    Histogram { sum: f64, buckets: Vec<(f64, u64)> },
+    Histogram {
+        sum: f64,
+        buckets: Vec<(f64, u64)>,
+    },
 }
 
 #[derive(Debug)]
@@ -116,7 +119,10 @@ impl Scrape {
 
     fn counters_of(&mut self, classes: &[Class<'_>]) {
         let plain = |of: fn(&ClassSnapshot) -> u64| {
-            classes.iter().map(move |c| (c.labels.clone(), Value::Counter(of(&c.snapshot)))).collect::<Vec<_>>()
+            classes
+                .iter()
+                .map(move |c| (c.labels.clone(), Value::Counter(of(&c.snapshot))))
+                .collect::<Vec<_>>()
         };
         self.add("plimsoll_requests_offered", "Requests that arrived", plain(|s| s.offered).into_iter());
         let admitted = classes.iter().flat_map(|c| {
@@ -136,16 +142,28 @@ impl Scrape {
                 .collect::<Vec<_>>()
         };
         let refused = by_mechanism(|s| &s.refused, |_| true);
-        self.add("plimsoll_requests_refused", "Requests that were refused, by mechanism", refused.into_iter());
+        self.add(
+            "plimsoll_requests_refused",
+            "Requests that were refused, by mechanism",
+            refused.into_iter(),
+        );
         let would = by_mechanism(|s| &s.would_refuse, |c| c.mode == Mode::Shadow);
         let help = "Requests that would have been refused if the mode were not shadow, by mechanism";
         self.add("plimsoll_requests_would_refuse", help, would.into_iter());
-        self.add("plimsoll_requests_served", "Responses that ended as they should", plain(|s| s.served).into_iter());
+        self.add(
+            "plimsoll_requests_served",
+            "Responses that ended as they should",
+            plain(|s| s.served).into_iter(),
+        );
         let failed = classes.iter().flat_map(|c| {
             let counts = Failure::ALL.iter().zip(c.snapshot.failed);
             counts.map(|(failure, n)| (c.with("failure", failure.as_str()), Value::Counter(n)))
         });
-        self.add("plimsoll_requests_failed", "Requests that were let in and not served, by what went wrong", failed);
+        self.add(
+            "plimsoll_requests_failed",
+            "Requests that were let in and not served, by what went wrong",
+            failed,
+        );
     }
 
     fn estimates_of(&mut self, classes: &[Class<'_>]) {
@@ -169,7 +187,9 @@ impl Scrape {
         self.add("plimsoll_objective_seconds", "The class's objectives", objectives);
         let within = classes.iter().flat_map(|c| {
             let targets = c.config.slo.targets().iter();
-            targets.map(|(p, limit)| (c.with("percentile", p), Value::Counter(c.snapshot.response.at_most(*limit))))
+            targets.map(|(p, limit)| {
+                (c.with("percentile", p), Value::Counter(c.snapshot.response.at_most(*limit)))
+            })
         });
         let help = "Responses that took no longer than the objective of this percentile";
         self.add("plimsoll_responses_within_objective", help, within);
@@ -179,7 +199,10 @@ impl Scrape {
         let now = clock::now();
         let gauge = |of: fn(&crate::state::Pool) -> f64| {
             let pools = routing.pools.iter();
-            pools.map(move |p| (vec![("pool", p.config.name.clone())], Value::Gauge(of(p)))).collect::<Vec<_>>().into_iter()
+            pools
+                .map(move |p| (vec![("pool", p.config.name.clone())], Value::Gauge(of(p))))
+                .collect::<Vec<_>>()
+                .into_iter()
         };
         self.add("plimsoll_queue_length", "Requests that wait", gauge(|p| f64::from(p.slots.waiting())));
         let help = "Requests that may wait at most";
@@ -223,8 +246,13 @@ impl Scrape {
     fn of_process(&mut self, admin: &Admin) {
         let one = |value| [(Labels::new(), value)].into_iter();
         let reloads = [("done", &admin.reloads.done), ("failed", &admin.reloads.failed)];
-        let reloads = reloads.map(|(result, n)| (vec![("result", result.to_owned())], Value::Counter(n.load(Relaxed))));
-        self.add("plimsoll_reloads", "Reloads of the config, and those that changed nothing because it was wrong", reloads.into_iter());
+        let reloads =
+            reloads.map(|(result, n)| (vec![("result", result.to_owned())], Value::Counter(n.load(Relaxed))));
+        self.add(
+            "plimsoll_reloads",
+            "Reloads of the config, and those that changed nothing because it was wrong",
+            reloads.into_iter(),
+        );
         let help = "Workers that died before this one";
         self.add("plimsoll_worker_restarts", help, one(Value::Counter(admin.restarts)));
         let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
@@ -232,10 +260,18 @@ impl Scrape {
         let up = clock::now().since(admin.started);
         self.add("plimsoll_uptime_seconds", "Since the worker started", one(Value::seconds(up)));
         if let Some(bytes) = process::resident_bytes() {
-            self.add("process_resident_memory_bytes", "Memory of the worker", one(Value::Gauge(bytes as f64)));
+            self.add(
+                "process_resident_memory_bytes",
+                "Memory of the worker",
+                one(Value::Gauge(bytes as f64)),
+            );
         }
         if let Some(open) = process::open_descriptors() {
-            self.add("process_open_fds", "Open files and sockets of the worker", one(Value::Gauge(open as f64)));
+            self.add(
+                "process_open_fds",
+                "Open files and sockets of the worker",
+                one(Value::Gauge(open as f64)),
+            );
         }
         if let Some(cpu) = process::cpu_seconds() {
             self.add("process_cpu_seconds", "Time that the worker computed", one(Value::Seconds(cpu)));
@@ -264,6 +300,20 @@ impl Value {
     }
 }
 
+impl Value {
+    fn encode(&self, metric: &mut MetricEncoder<'_>) -> fmt::Result {
+        match self {
+            Value::Counter(n) => metric.encode_counter::<NoLabelSet, _, f64>(n, None),
+            Value::Seconds(s) => metric.encode_counter::<NoLabelSet, _, f64>(s, None),
+            Value::Gauge(n) => metric.encode_gauge(n),
+            Value::Histogram { sum, buckets } => {
+                let count = buckets.iter().map(|(_, n)| n).sum();
+                metric.encode_histogram::<NoLabelSet>(*sum, count, buckets, None)
+            }
+        }
+    }
+}
+
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         for Family { name, help, rows } in &self.families {
@@ -274,15 +324,10 @@ impl Collector for Scrape {
             };
             let mut family = encoder.encode_descriptor(name, help, None, kind)?;
             for (labels, value) in rows {
-                let mut metric = family.encode_family(labels)?;
-                match value {
-                    Value::Counter(n) => metric.encode_counter::<NoLabelSet, _, f64>(n, None)?,
-                    Value::Seconds(s) => metric.encode_counter::<NoLabelSet, _, f64>(s, None)?,
-                    Value::Gauge(n) => metric.encode_gauge(n)?,
-                    Value::Histogram { sum, buckets } => {
-                        let count = buckets.iter().map(|(_, n)| n).sum();
-                        metric.encode_histogram::<NoLabelSet>(*sum, count, buckets, None)?;
-                    }
+                if labels.is_empty() {
+                    value.encode(&mut family)?;
+                } else {
+                    value.encode(&mut family.encode_family(labels)?)?;
                 }
             }
         }

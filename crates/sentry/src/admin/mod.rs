@@ -52,9 +52,10 @@ impl Admin {
         let classes = routing.config.classes.iter().zip(&routing.classes);
         let mut sampled = self.sampled.lock();
         sampled.samples += 1;
-        sampled
-            .history
-            .sample(clock::now(), classes.map(|(class, route)| (&*class.name, &class.slo, route.stats.snapshot())));
+        sampled.history.sample(
+            clock::now(),
+            classes.map(|(class, route)| (&*class.name, &class.slo, route.stats.snapshot())),
+        );
     }
 
     fn token(&self) -> Option<Secret> {

@@ -57,7 +57,12 @@ pub fn answer(admin: &Admin, request: &Parts) -> Response<Full<Bytes>> {
         "/decisions" => {
             let most = query(&request.uri, "limit").and_then(|n| n.parse().ok()).unwrap_or(DECISIONS);
             let (class, verdict) = (query(&request.uri, "class"), query(&request.uri, "verdict"));
-            json(&views::decisions(admin, class.as_deref(), verdict.as_deref(), usize::min(most, MOST_DECISIONS)))
+            json(&views::decisions(
+                admin,
+                class.as_deref(),
+                verdict.as_deref(),
+                usize::min(most, MOST_DECISIONS),
+            ))
         }
         _ => {
             text(StatusCode::NOT_FOUND, "there is /, /classes, /decisions, /metrics, /healthz and /readyz\n")

@@ -111,7 +111,12 @@ fn totals(snapshot: &ClassSnapshot) -> Totals {
 }
 
 /// `/decisions`: the newest first, of this class and with one of these verdicts (separated by commas) where given.
-pub fn decisions(admin: &Admin, class: Option<&str>, verdicts: Option<&str>, most: usize) -> Vec<DecisionView> {
+pub fn decisions(
+    admin: &Admin,
+    class: Option<&str>,
+    verdicts: Option<&str>,
+    most: usize,
+) -> Vec<DecisionView> {
     let routing = admin.shared.routing().load();
     let wanted = |verdict: &str| verdicts.is_none_or(|list| list.split(',').any(|one| one == verdict));
     let found = routing.decisions.newest(most, |log, decision| {
