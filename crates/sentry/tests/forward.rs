@@ -23,7 +23,9 @@ async fn http1_to_http1_says_who_asked() {
     let sentry = Sentry::before(&[server.address], POOL);
     let mut client = client::http1(sentry.address).await;
     let mut request = client::request("POST", "/cart?item=7", "two pairs");
-    for (name, value) in [("connection", "x-private, close-not"), ("x-private", "1"), ("te", "trailers"), ("x-kept", "é")] {
+    for (name, value) in
+        [("connection", "x-private, close-not"), ("x-private", "1"), ("te", "trailers"), ("x-kept", "é")]
+    {
         request.headers_mut().insert(name, value.parse().unwrap());
     }
     let response = soon(client.send_request(request)).await.unwrap();
@@ -39,7 +41,7 @@ async fn http1_to_http1_says_who_asked() {
         x-forwarded-host: shop.example\n\
         x-forwarded-proto: http\n\
         x-kept: é\n\
-        x-plimsoll-priority: 50\n\
+        x-plimsoll-priority: 5\n\
         \ntwo pairs";
     assert_eq!(text, expected);
     sentry.settled().await;
@@ -51,7 +53,8 @@ async fn every_protocol_to_every_protocol() {
     for (protocol, outgoing) in [("http1", "HTTP/1.1"), ("http2", "HTTP/2.0")] {
         let sentry = Sentry::before(&[server.address], &format!("{POOL}\nprotocol = \"{protocol}\""));
         let mut http1 = client::http1(sentry.address).await;
-        let answer = client::text(soon(http1.send_request(client::request("PUT", "/a", "one"))).await.unwrap()).await;
+        let answer =
+            client::text(soon(http1.send_request(client::request("PUT", "/a", "one"))).await.unwrap()).await;
         let mut http2 = client::http2(sentry.address).await;
         let request = Request::put("http://shop.example/a").body(full("two")).unwrap();
         let answer2 = client::text(soon(http2.send_request(request)).await.unwrap()).await;
@@ -182,7 +185,9 @@ async fn events_arrive_as_they_are_sent_and_are_not_measured() {
     })
     .await;
     let sentry = Sentry::before(&[server.address], POOL);
-    let response = soon(client::http1(sentry.address).await.send_request(client::request("GET", "/", ""))).await.unwrap();
+    let response = soon(client::http1(sentry.address).await.send_request(client::request("GET", "/", "")))
+        .await
+        .unwrap();
     let mut body = response.into_body();
     for i in 0..3 {
         events.send(Ok(Frame::data(format!("data: {i}\n\n").into()))).await.unwrap();
@@ -209,9 +214,13 @@ async fn responses_without_a_body_are_whole() {
     .await;
     let sentry = Sentry::before(&[server.address], POOL);
     let mut stream = TcpStream::connect(sentry.address).await.unwrap();
-    for (method, status, length) in
-        [("HEAD", 200, Some("5")), ("GET", 204, None), ("GET", 304, None), ("GET", 200, Some("0")), ("GET", 404, Some("0"))]
-    {
+    for (method, status, length) in [
+        ("HEAD", 200, Some("5")),
+        ("GET", 204, None),
+        ("GET", 304, None),
+        ("GET", 200, Some("0")),
+        ("GET", 404, Some("0")),
+    ] {
         let request = format!("{method} /{status} HTTP/1.1\r\nhost: a\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut head = String::new();
@@ -233,7 +242,10 @@ async fn old_clients_and_absolute_addresses_are_understood() {
     let answer = client::raw(sentry.address, b"GET /old HTTP/1.0\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.0 200 OK\r\n"), "{answer}");
     assert!(answer.contains("\r\n\r\nGET /old HTTP/1.1\n"), "{answer}");
-    assert!(answer.contains(&format!("\nhost: {}\n", server.address)), "it has to be called something: {answer}");
+    assert!(
+        answer.contains(&format!("\nhost: {}\n", server.address)),
+        "it has to be called something: {answer}"
+    );
     let request = b"GET http://other.example/x?y HTTP/1.1\r\nhost: shop.example\r\nconnection: close\r\n\r\n";
     let answer = client::raw(sentry.address, request).await;
     assert!(answer.contains("\r\n\r\nGET /x?y HTTP/1.1\n"), "{answer}");
@@ -245,7 +257,10 @@ async fn waiting_clients_are_told_to_go_on() {
     let server = Server::http(mirror).await;
     let sentry = Sentry::before(&[server.address], POOL);
     let mut stream = TcpStream::connect(sentry.address).await.unwrap();
-    stream.write_all(b"POST / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n").await.unwrap();
+    stream
+        .write_all(b"POST / HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n")
+        .await
+        .unwrap();
     let mut go_on = [0; 25];
     soon(stream.read_exact(&mut go_on)).await.unwrap();
     assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
@@ -261,7 +276,9 @@ async fn tls_on_both_sides_with_what_was_agreed() {
     let (cert, key) = (directory.path().join("cert.pem"), directory.path().join("key.pem"));
     std::fs::write(&cert, &identity.cert_pem).unwrap();
     std::fs::write(&key, &identity.key_pem).unwrap();
-    for (server_alpn, outgoing) in [(&["h2", "http/1.1"][..], "HTTP/2.0"), (&["http/1.1"], "HTTP/1.1"), (&[], "HTTP/1.1")] {
+    for (server_alpn, outgoing) in
+        [(&["h2", "http/1.1"][..], "HTTP/2.0"), (&["http/1.1"], "HTTP/1.1"), (&[], "HTTP/1.1")]
+    {
         let server = Server::https(identity.server(server_alpn), mirror).await;
         let text = format!(
             "[sentry]\ndrain_timeout = \"200ms\"\ntls = {{ cert = {cert:?}, key = {key:?} }}\n\
@@ -279,7 +296,8 @@ async fn tls_on_both_sides_with_what_was_agreed() {
         assert!(answer.contains(outgoing) && answer.contains("x-forwarded-proto: https\n"), "{answer}");
 
         let stream = identity.connect(sentry.address, &["http/1.1"]).await;
-        let (mut http1, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        let (mut http1, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
         let answer = soon(http1.send_request(client::request("GET", "/", ""))).await.unwrap();
         assert_eq!(answer.version(), Version::HTTP_11);
@@ -398,8 +416,14 @@ async fn two_servers_share_the_load() {
     };
     let (one, two) = (Server::http(slow).await, Server::http(slow).await);
     let sentry = Sentry::before(&[one.address, two.address], "workers = 3");
-    let requests: Vec<_> =
-        (0..6).map(|_| tokio::spawn({ let a = sentry.address; async move { client::get(a, "/").await } })).collect();
+    let requests: Vec<_> = (0..6)
+        .map(|_| {
+            tokio::spawn({
+                let a = sentry.address;
+                async move { client::get(a, "/").await }
+            })
+        })
+        .collect();
     common::eventually(|| sentry.pool().slots.taken() == 6, || "all in service".to_owned()).await;
     let loads: Vec<u32> = sentry.pool().servers.all().iter().map(|s| s.in_flight()).collect();
     assert_eq!(loads, [3, 3]);
@@ -414,7 +438,8 @@ async fn http2_cookies_reach_an_http1_server_in_one_line() {
     let server = Server::http(mirror).await;
     let sentry = Sentry::start(&config("", &[server.address], POOL));
     let mut client = client::http2(sentry.address).await;
-    let request = Request::get("http://a/").header("cookie", "a=1").header("cookie", "b=2").body(full("")).unwrap();
+    let request =
+        Request::get("http://a/").header("cookie", "a=1").header("cookie", "b=2").body(full("")).unwrap();
     let answer = client::text(soon(client.send_request(request)).await.unwrap()).await;
     assert!(answer.contains("cookie: a=1; b=2\n"), "{answer}");
 }

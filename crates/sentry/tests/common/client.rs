@@ -107,7 +107,11 @@ impl Identity {
         Arc::new(config)
     }
 
-    pub async fn connect(&self, address: SocketAddr, alpn: &[&str]) -> tokio_rustls::client::TlsStream<TcpStream> {
+    pub async fn connect(
+        &self,
+        address: SocketAddr,
+        alpn: &[&str],
+    ) -> tokio_rustls::client::TlsStream<TcpStream> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.cert_pem.as_bytes()).unwrap()).unwrap();
         let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();

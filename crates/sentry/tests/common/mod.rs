@@ -32,9 +32,11 @@ impl Sentry {
         let first = listener("127.0.0.1:0".parse().unwrap());
         let address = first.local_addr().unwrap();
         let rest = (1..THREADS).map(|_| listener(address));
-        let listeners = std::iter::once(first).chain(rest).map(|l| vec![l]).collect();
-        let setup = WorkerSetup { listeners, shared: Arc::clone(&shared), seed: 1 };
-        let thread = std::thread::spawn(move || worker::run(setup));
+        let listeners: Vec<_> = std::iter::once(first).chain(rest).map(|l| vec![l]).collect();
+        let of_thread = Arc::clone(&shared);
+        let thread = std::thread::spawn(move || {
+            worker::run(WorkerSetup { listeners, shared: of_thread, seed: 1, ready: Box::new(|| {}) })
+        });
         Sentry { address, shared, thread: Some(thread) }
     }
 
@@ -67,7 +69,11 @@ impl Sentry {
             let of_pool = [pool.slots.taken(), pool.slots.waiting(), pool.gate.queued(), leases];
             (self.shared.in_flight(), of_pool)
         };
-        eventually(|| left() == (0, [0; 4]), || format!("in flight, [slots, waiting, queued, leases]: {:?}", left())).await;
+        eventually(
+            || left() == (0, [0; 4]),
+            || format!("in flight, [slots, waiting, queued, leases]: {:?}", left()),
+        )
+        .await;
     }
 
     /// Whether the worker has ended by itself.
@@ -100,7 +106,9 @@ pub fn config(sentry: &str, servers: &[SocketAddr], pool: &str) -> String {
     let servers: Vec<String> = servers.iter().map(|s| format!("\"{s}\"")).collect();
     let servers = servers.join(", ");
     // Tests end sentries all the time, some with requests in flight.
-    format!("[sentry]\ndrain_timeout = \"200ms\"\n{sentry}\n[pool.p]\nservers = [{servers}]\n{pool}\n[class.default]\n")
+    format!(
+        "[sentry]\ndrain_timeout = \"200ms\"\n{sentry}\n[pool.p]\nservers = [{servers}]\n{pool}\n[class.default]\n"
+    )
 }
 
 pub fn parse(text: &str) -> Config {

@@ -169,3 +169,50 @@ pub async fn mirror(request: Request<Incoming>) -> Response<AnyBody> {
     text.push_str(&String::from_utf8_lossy(&body.to_bytes()));
     Response::new(full(text))
 }
+
+/// A server that answers when it is let: each permit answers one request. Requests arrive at `arrived` first.
+pub struct Held {
+    pub server: Server,
+    pub permits: Arc<tokio::sync::Semaphore>,
+    pub arrived: Arc<AtomicUsize>,
+    /// Requests whose client left before they were answered.
+    pub dropped: Arc<AtomicUsize>,
+}
+
+struct Notice(Option<Arc<AtomicUsize>>);
+
+impl Drop for Notice {
+    fn drop(&mut self) {
+        if let Some(dropped) = &self.0 {
+            dropped.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Held {
+    pub async fn start() -> Held {
+        let permits = Arc::new(tokio::sync::Semaphore::new(0));
+        let (arrived, dropped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (p, a, d) = (Arc::clone(&permits), Arc::clone(&arrived), Arc::clone(&dropped));
+        let server = Server::http(move |request: Request<Incoming>| {
+            let (permits, dropped) = (Arc::clone(&p), Arc::clone(&d));
+            a.fetch_add(1, Ordering::SeqCst);
+            async move {
+                let mut notice = Notice(Some(dropped));
+                permits.acquire().await.unwrap().forget();
+                notice.0 = None;
+                mirror(request).await
+            }
+        })
+        .await;
+        Held { server, permits, arrived, dropped }
+    }
+
+    pub fn arrived(&self) -> usize {
+        self.arrived.load(Ordering::SeqCst)
+    }
+
+    pub fn dropped(&self) -> usize {
+        self.dropped.load(Ordering::SeqCst)
+    }
+}
