@@ -113,12 +113,19 @@ impl Gate {
 
     #[inline]
     fn judge(&self, ask: &Ask, now: Nanos, rng: &mut Rng) -> Verdict {
-        let waiting = self.estimator.waiting(ask.class);
-        if waiting.length >= self.max_queue {
-            return Verdict::Refuse(self.queue_is_full(&waiting));
+        // Built before the checks: built after them it is a copy, and a wide load of what was just stored in parts
+        // stalls for longer than the decision takes.
+        let scene = Scene {
+            class: ask.class,
+            waiting: self.estimator.waiting(ask.class),
+            estimator: &self.estimator,
+            max_queue: self.max_queue,
+        };
+        if scene.waiting.length >= self.max_queue {
+            return Verdict::Refuse(self.queue_is_full(&scene.waiting));
         }
         if let Some(deadline) = ask.deadline
-            && let Some(refusal) = self.misses(deadline, ask.class, &waiting, now)
+            && let Some(refusal) = self.misses(deadline, ask.class, &scene.waiting, now)
         {
             return Verdict::Refuse(refusal);
         }
@@ -127,8 +134,6 @@ impl Gate {
         {
             return Verdict::Refuse(refusal);
         }
-        let scene =
-            Scene { class: ask.class, waiting, estimator: &self.estimator, max_queue: self.max_queue };
         self.policy.judge(&scene, now, rng)
     }
 
