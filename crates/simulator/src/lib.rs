@@ -4,15 +4,18 @@
 pub mod access_log;
 pub mod arrivals;
 pub mod cli;
+mod clock;
 pub mod departures;
 pub mod engine;
 pub mod figures;
 pub mod parallel;
 pub mod replay;
 pub mod report;
+pub mod reproduce;
 pub mod run;
 pub mod scenario;
 pub mod service;
 pub mod stats;
 pub mod suggest;
 pub mod traffic;
+mod work;

@@ -1,7 +1,6 @@
 //! The subcommands `simulate`, `suggest` and `reproduce`.
 
-mod clock;
 mod loads;
+pub mod reproduce;
 pub mod simulate;
 pub mod suggest;
-mod work;

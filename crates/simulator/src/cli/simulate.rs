@@ -11,7 +11,6 @@ use plimsoll_core::config::{self, Admission, Mode, Policy, WaitLimit};
 use plimsoll_core::{Nanos, Slo};
 
 use super::loads::Loads;
-use super::work::Work;
 use crate::access_log;
 use crate::engine::Stall;
 use crate::figures::{Chart, Figure, Line};
@@ -19,6 +18,7 @@ use crate::replay::Log;
 use crate::report::{self, Report, Run};
 use crate::run::Setup;
 use crate::scenario::Scenario;
+use crate::work::Work;
 
 /// Most runs of one call.
 const MAX_RUNS: usize = 10_000;
@@ -90,12 +90,13 @@ fn simulate(args: &Args) -> Result<(), String> {
     let log = args.replay.as_deref().map(|file| read_log(file, &scenario)).transpose()?;
     let setups = setups(args, &scenario, log.as_ref())?;
     let requests = setups.iter().map(|(_, setup)| setup.warmup + setup.queries).sum();
-    let work = Work::new(requests);
-    let outcomes = work.map(&setups, |(_, setup), progress| match &log {
+    let work = Work::new();
+    let outcomes = work.map(requests, &setups, |(_, setup), progress| match &log {
         Some(log) => setup.replay(&scenario, log, progress),
         None => setup.run(&scenario, progress),
     });
     work.finish();
+    work.tell_speed();
     let run = |((policy, setup), outcome): (&(&String, Setup), _)| {
         Run::new(policy, setup.load, setup.seed, outcome, &scenario.names)
     };

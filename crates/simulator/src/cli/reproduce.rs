@@ -1,0 +1,94 @@
+//! `plimsoll reproduce`: a paper's study with our code, beside what the paper reports.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::figures::Figure;
+use crate::reproduce::{Experiment, ExperimentResult, Results, Settings, bouncer};
+
+/// Run a paper's study and hold the results against the paper's
+#[derive(clap::Args)]
+pub struct Args {
+    /// Which paper
+    paper: Paper,
+    /// Only this table or figure; may be repeated
+    #[arg(long = "experiment", value_name = "ID")]
+    experiments: Vec<String>,
+    /// Of everything random
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+    /// Shorter runs with the same judgements: within 55 s on two cores
+    #[arg(long)]
+    quick: bool,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+    /// Write an SVG a figure into this directory
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// The papers that can be reproduced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Paper {
+    /// Admission control by percentile estimates
+    Bouncer,
+}
+
+/// Runs the subcommand with the simulator's experiments and `more` of a paper's; what the process should exit with.
+pub fn run(args: Args, more: impl FnOnce(Paper, Settings) -> Vec<Experiment>) -> ExitCode {
+    let settings = Settings { seed: args.seed, quick: args.quick };
+    let mut experiments = match args.paper {
+        Paper::Bouncer => bouncer::experiments(settings),
+    };
+    experiments.extend(more(args.paper, settings));
+    match reproduce(&args, experiments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether everything passed.
+fn reproduce(args: &Args, mut experiments: Vec<Experiment>) -> Result<bool, String> {
+    let known: Vec<&str> = experiments.iter().map(|experiment| experiment.id).collect();
+    if let Some(unknown) = args.experiments.iter().find(|id| !known.contains(&id.as_str())) {
+        return Err(format!("unknown experiment `{unknown}`; there are {}", known.join(", ")));
+    }
+    if !args.experiments.is_empty() {
+        experiments.retain(|experiment| args.experiments.iter().any(|id| id == experiment.id));
+    }
+    if let Some(directory) = &args.out {
+        fs::create_dir_all(directory).map_err(|e| cannot_write(directory, &e))?;
+    }
+    let mut results = Results { experiments: Vec::new() };
+    for Experiment { id, run } in experiments {
+        let findings = run().map_err(|error| format!("{id}: {error}"))?;
+        if let Some(directory) = &args.out {
+            findings.figures.iter().try_for_each(|figure| draw(figure, directory))?;
+        }
+        results.experiments.push(ExperimentResult { id, rows: findings.rows });
+    }
+    let mut stdout = io::BufWriter::new(io::stdout().lock());
+    let printed = if args.json {
+        serde_json::to_writer(&mut stdout, &results).map_err(io::Error::from).and_then(|()| writeln!(stdout))
+    } else {
+        results.write_text(&mut stdout)
+    };
+    printed.and_then(|()| stdout.flush()).map_err(|e| e.to_string())?;
+    Ok(results.pass())
+}
+
+fn draw(figure: &Figure, directory: &Path) -> Result<(), String> {
+    let file = directory.join(format!("{}.svg", figure.name));
+    fs::write(&file, figure.to_svg()).map_err(|e| cannot_write(&file, &e))
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> String {
+    format!("{}: cannot be written: {error}", path.display())
+}

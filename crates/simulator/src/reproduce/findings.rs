@@ -1,0 +1,177 @@
+//! What an experiment found: rows that hold ours against the paper's, and figures.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::values::{Kind, Target};
+use crate::figures::Figure;
+
+/// What came of an experiment.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// Ours beside the paper's.
+    pub rows: Vec<Row>,
+    /// To be drawn.
+    pub figures: Vec<Figure>,
+}
+
+/// One comparison.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// What was measured, with its unit.
+    pub what: String,
+    /// Nothing where the paper gives no number.
+    pub paper: Option<Value>,
+    /// Nothing where there was nothing to measure.
+    pub ours: Option<Value>,
+    /// Nothing where the row is only for reading.
+    pub tolerance: Option<Tolerance>,
+    /// Likewise.
+    pub pass: Option<bool>,
+}
+
+/// A number, or names in an order.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// In the unit that the row says.
+    Number(f64),
+    /// Lowest first.
+    Names(Vec<String>),
+}
+
+/// How ours must stand to the paper's.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", content = "value", rename_all = "lowercase")]
+pub enum Tolerance {
+    /// Differ by so much at most.
+    Abs(f64),
+    /// Be the same at most.
+    Max,
+    /// Be the same at least.
+    Min,
+    /// Be in the same order.
+    Order,
+}
+
+/// With at most three decimals.
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Number(number) => write!(f, "{}", (number * 1e3).round() / 1e3),
+            Value::Names(names) => f.write_str(&names.join(" < ")),
+        }
+    }
+}
+
+impl Row {
+    /// A number that must be near the paper's.
+    pub fn near(what: impl Into<String>, paper: f64, tolerance: f64, ours: f64) -> Row {
+        Row::judged(what.into(), paper, Tolerance::Abs(tolerance), ours)
+    }
+
+    /// A number that must stand to the paper's as its target says.
+    pub fn against(what: impl Into<String>, target: &Target, ours: f64) -> Row {
+        let tolerance = match target.kind {
+            Kind::Abs => Tolerance::Abs(target.tolerance.unwrap_or(0.0)),
+            Kind::Max => Tolerance::Max,
+            Kind::Min => Tolerance::Min,
+        };
+        Row::judged(what.into(), target.value, tolerance, ours)
+    }
+
+    /// A number that may not exceed the paper's.
+    pub fn at_most(what: impl Into<String>, paper: f64, ours: f64) -> Row {
+        Row::judged(what.into(), paper, Tolerance::Max, ours)
+    }
+
+    fn judged(what: String, paper: f64, tolerance: Tolerance, ours: f64) -> Row {
+        // A hair for what is written in decimals and held in binary. What is not a number passes nothing.
+        let difference = ours - paper;
+        let pass = match tolerance {
+            Tolerance::Abs(by) => difference.abs() <= by + 1e-9,
+            Tolerance::Max => difference <= 1e-9,
+            Tolerance::Min => difference >= -1e-9,
+            Tolerance::Order => false,
+        };
+        Row {
+            what,
+            paper: Some(Value::Number(paper)),
+            ours: ours.is_finite().then_some(Value::Number(ours)),
+            tolerance: Some(tolerance),
+            pass: Some(pass),
+        }
+    }
+
+    /// Names that must come in the paper's order when sorted by what was measured for them. What differs by less than
+    /// `equal` may come in either.
+    pub fn ordered(what: impl Into<String>, paper: &[String], equal: f64, measured: &[(&str, f64)]) -> Row {
+        let of =
+            |name: &String| measured.iter().find(|(n, _)| n == name).map_or(f64::NAN, |&(_, value)| value);
+        let later = |i: usize| paper[i + 1..].iter();
+        let in_order = (0..paper.len()).all(|i| later(i).all(|other| of(&paper[i]) <= of(other) + equal));
+        let mut ours: Vec<_> = measured.to_vec();
+        ours.sort_by(|(_, a), (_, b)| a.total_cmp(b));
+        Row {
+            what: what.into(),
+            paper: Some(Value::Names(paper.to_vec())),
+            ours: Some(Value::Names(ours.iter().map(|&(name, _)| name.to_owned()).collect())),
+            tolerance: Some(Tolerance::Order),
+            pass: Some(in_order),
+        }
+    }
+
+    /// A number for reading, beside the paper's where it gives one.
+    pub fn beside(what: impl Into<String>, paper: Option<f64>, ours: Option<f64>) -> Row {
+        let number = |value: Option<f64>| value.map(Value::Number);
+        Row { what: what.into(), paper: number(paper), ours: number(ours), tolerance: None, pass: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_judged_as_their_kind_says() {
+        let target = |kind| Target { value: 18.0, kind, tolerance: Some(2.0) };
+        let pass = |kind, ours| Row::against("x", &target(kind), ours).pass;
+        for (kind, ours, expected) in [
+            (Kind::Abs, 20.0, true),
+            (Kind::Abs, 15.9, false),
+            (Kind::Max, 18.0, true),
+            (Kind::Max, 18.1, false),
+            (Kind::Min, 18.0, true),
+            (Kind::Min, 17.9, false),
+            (Kind::Abs, f64::NAN, false),
+            (Kind::Max, f64::NAN, false),
+            (Kind::Min, f64::NAN, false),
+        ] {
+            assert_eq!(pass(kind, ours), Some(expected), "{kind:?} {ours}");
+        }
+    }
+
+    #[test]
+    fn an_order_holds_up_to_what_counts_as_equal() {
+        let paper = ["a", "b", "c"].map(String::from);
+        let pass = |values: [f64; 3]| {
+            Row::ordered("x", &paper, 0.5, &[("c", values[2]), ("a", values[0]), ("b", values[1])]).pass
+        };
+        assert_eq!(pass([1.0, 2.0, 3.0]), Some(true));
+        assert_eq!(pass([1.0, 3.2, 3.0]), Some(true));
+        assert_eq!(pass([1.0, 4.0, 3.0]), Some(false));
+        assert_eq!(Row::ordered("x", &paper, 0.5, &[("a", 1.0), ("b", 2.0)]).pass, Some(false));
+    }
+
+    #[test]
+    fn tolerances_are_told_with_their_kind() {
+        let row = serde_json::to_value(Row::near("x", 1.0, 0.5, 1.2)).unwrap();
+        let expected = serde_json::json!({
+            "what": "x", "paper": 1.0, "ours": 1.2, "tolerance": { "kind": "abs", "value": 0.5 }, "pass": true,
+        });
+        assert_eq!(row, expected);
+        let row = serde_json::to_value(Row::beside("x", None, None)).unwrap();
+        assert!(row["pass"].is_null() && row["paper"].is_null());
+    }
+}
