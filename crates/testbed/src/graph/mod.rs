@@ -9,7 +9,7 @@
 //! | `GET /q/...?src=&dst=&kind=&k=` | answers | rounds |
 //! | --- | --- | --- |
 //! | QT1 | the kind of the edge between two vertices | 1 |
-//! | QT2, QT3 | how many edges a vertex has, of one kind | 1 |
+//! | QT2, QT3 | how many edges a vertex has, in all and of one kind | 1 |
 //! | QT4, QT5 | its neighbours over edges of one kind, all of them | 1 |
 //! | QT6 | the neighbours of either of two vertices | 1 |
 //! | QT7, QT8 | common neighbours of two, neighbours of one; those with most edges first | 2 |
@@ -21,8 +21,8 @@
 //! before its own do), processing times that rise when the shards' queues do, and a QT11 of 6 to 10 ms at
 //! low load, so that the objectives of 18 and 50 ms are tight for it and loose for the rest. Six shards
 //! with one engine thread each, five broker slots, 0.2 ms a sub-query and 10 us an edge touched give that:
-//! about 950 queries a second of the paper's mix, shards at 70 % utilisation (AcceptFraction begins at 80
-//! %), QT11's median rising from 7 to 11 ms.
+//! about 950 queries a second of the paper's mix, shards at 70 % utilisation (AcceptFraction begins at
+//! 80 %), QT11's median rising from 7 to 11 ms.
 //!
 //! # Why shards wait instead of computing
 //! With `--work wait`, the default, an engine thread sleeps for what its sub-query costs. The paper's
