@@ -320,3 +320,57 @@ fn count(value: &Value) -> u64 {
 fn percent(part: u64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { 100.0 * part as f64 / of as f64 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn figures(served: u64, p50: f64, p90: f64) -> TypeFigures {
+        let client =
+            json!({ "sent": 2 * served, "rejected": served, "p50_ms": p50 + 1.0, "p90_ms": p90 + 1.0 });
+        let times = json!({ "p50": p50, "p90": p90 });
+        let broker = json!({
+            "served": served, "served_by_grant": { "estimate": served - 1, "allowance": 1 },
+            "response_estimate_ms": times, "processing_ms": times,
+        });
+        let report = json!({ "requests": { "QT1": client } });
+        TypeFigures::new("QT1".to_owned(), &report, &json!({ "types": { "QT1": broker } }))
+    }
+
+    fn run(types: Vec<TypeFigures>) -> Run {
+        Run {
+            policy: "bouncer".to_owned(),
+            load: 1.0,
+            rate_per_s: 1.0,
+            sent: 1,
+            rejected_pct: 0.0,
+            rejected_by_shards_pct: 0.0,
+            errors: 0,
+            late_ms_p99: 0.0,
+            decision_us: Decision { mean: 1.0, p50: 1.0, p99: 1.0 },
+            types,
+        }
+    }
+
+    #[test]
+    fn figures_come_from_both_sides() {
+        let of = figures(100, 9.0, 20.0);
+        assert_eq!((of.sent, of.rejected_pct, of.by_estimate, of.overridden), (200, 50.0, 99, 1));
+        assert_eq!((of.response_ms.p50, of.response_estimate_ms.p50), (Some(10.0), Some(9.0)));
+        assert_eq!(
+            figures(1, 9.0, 20.0).response_estimate_ms.p50,
+            None,
+            "the one that was served was overridden"
+        );
+    }
+
+    #[test]
+    fn the_worst_type_counts_if_there_is_enough_of_it() {
+        let near = |run: Run, factor: f64| (run.worst_factor_of_objective() - factor).abs() < 1e-9;
+        assert!(near(run(vec![figures(100, 9.0, 20.0), figures(100, 4.5, 60.0)]), 1.2), "by p90");
+        assert!(near(run(vec![figures(100, 19.8, 20.0), figures(100, 4.5, 10.0)]), 1.1), "by p50");
+        assert!(near(run(vec![figures(100, 9.0, 20.0), figures(FEWEST, 90.0, 100.0)]), 0.5), "too few");
+        assert!(near(run(vec![figures(FEWEST + 1, 90.0, 100.0)]), 5.0), "just enough");
+    }
+}
