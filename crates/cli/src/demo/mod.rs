@@ -9,6 +9,7 @@ mod stage;
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -34,6 +35,9 @@ pub struct Args {
     /// Fixes the arrivals, the same for both sides.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Draws the surge into this file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
     /// Prints the outcome as JSON on stdout.
     #[arg(long)]
     json: bool,
@@ -81,10 +85,13 @@ async fn perform(args: &Args) -> Result<(), String> {
     let stage = Stage::set().await?;
     let capacity = find_capacity(&stage).await?;
     eprintln!(
-        "Its capacity is {capacity:.0} requests/s. Sending {:.0} times that for {} to each copy.\n\
+        "Its capacity is {capacity:.0} requests/s. Sending {} times that for {} to each copy.\n\
+         The promise: half of the answers within {} ms, nine of ten within {} ms.\n\
          Live page: {}\n",
         args.factor,
         args.duration,
+        stage::P50_MS,
+        stage::P90_MS,
         stage.live_page()
     );
     let screen = RefCell::new(Screen::new(args.duration));
@@ -101,7 +108,10 @@ async fn perform(args: &Args) -> Result<(), String> {
         }
     };
     let (without, with) = tokio::try_join!(one(Side::Without), one(Side::With))?;
-    screen.into_inner().finish();
+    let figure = screen.into_inner().finish();
+    if let Some(path) = &args.svg {
+        std::fs::write(path, figure.to_svg()).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+    }
     report(args, capacity, &without, &with);
     Ok(())
 }
@@ -152,7 +162,7 @@ fn mix(side: Side) -> Result<Mix, String> {
         share: route.share,
         body: String::new(),
         headers: vec![header.clone()],
-        deadline: Some(Nanos::from_millis(route.p90_ms)),
+        deadline: Some(Nanos::from_millis(stage::P90_MS)),
     };
     Ok(Mix { requests: ROUTES.iter().map(request).collect() })
 }

@@ -5,8 +5,9 @@ use std::io::IsTerminal;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use plimsoll_core::Nanos;
 use plimsoll_loadgen::{Figures, Progress, Table};
+use plimsoll_simulator::figures::{Chart, Figure, Line};
 
-use super::stage::Side;
+use super::stage::{P90_MS, Side};
 
 /// Where there is no terminal to redraw, a line comes this often.
 const LINE_EVERY: Nanos = Nanos::from_secs(5);
@@ -19,6 +20,15 @@ pub struct Screen {
     duration: Nanos,
     terminal: bool,
     next_line: [Nanos; 2],
+    history: [Vec<Moment>; 2],
+}
+
+/// What one side did in a moment of the surge.
+#[derive(Clone, Copy)]
+struct Moment {
+    at_s: f64,
+    in_time_per_s: f64,
+    p90_ms: Option<f64>,
 }
 
 impl Screen {
@@ -33,13 +43,30 @@ impl Screen {
         };
         let sides = [(); 2].map(|()| text(lines.add(ProgressBar::new(1))));
         let terminal = std::io::stderr().is_terminal();
-        Screen { lines, bar, sides, duration, terminal, next_line: [Nanos::ZERO; 2] }
+        Screen {
+            lines,
+            bar,
+            sides,
+            duration,
+            terminal,
+            next_line: [Nanos::ZERO; 2],
+            history: Default::default(),
+        }
     }
 
     /// Redraws one side.
     pub fn show(&mut self, side: Side, progress: &Progress<'_>) {
-        let text = live(side, &progress.recent(), progress.interval);
+        if progress.interval == Nanos::ZERO {
+            return;
+        }
         let index = usize::from(side == Side::With);
+        let recent = progress.recent();
+        self.history[index].push(Moment {
+            at_s: progress.elapsed.as_secs_f64(),
+            in_time_per_s: recent.total.goodput_per_s,
+            p90_ms: recent.total.p90_ms,
+        });
+        let text = live(side, &recent, progress.interval);
         if self.terminal {
             self.bar.set_position(progress.elapsed.min(self.duration).0);
             self.bar.set_message(format!("{:.0} s", progress.elapsed.as_secs_f64()));
@@ -50,15 +77,47 @@ impl Screen {
         }
     }
 
-    pub fn finish(self) {
+    /// Clears the lines and gives the surge as a picture.
+    pub fn finish(self) -> Figure {
         // Nothing is left on the screen but what follows.
         let _ = self.lines.clear();
+        let line = |side: Side, of: fn(&Moment) -> Option<f64>| Line {
+            name: format!("{} the load line", side.as_str()),
+            points: seconds(&self.history[usize::from(side == Side::With)], self.duration, of),
+        };
+        let chart = |title: &str, y: &str, of, levels| Chart {
+            title: title.to_owned(),
+            x: "seconds".to_owned(),
+            y: y.to_owned(),
+            lines: vec![line(Side::With, of), line(Side::Without, of)],
+            levels,
+        };
+        let promise = vec![("promised".to_owned(), P90_MS as f64)];
+        Figure {
+            name: "surge".to_owned(),
+            charts: vec![
+                chart("Answered within the promise", "requests/s", |m| Some(m.in_time_per_s), vec![]),
+                chart("Nine of ten answers took at most", "ms", |m| m.p90_ms, promise),
+            ],
+        }
     }
+}
+
+/// The mean over each second of the surge; what happens after it is of no interest.
+fn seconds(moments: &[Moment], duration: Nanos, of: fn(&Moment) -> Option<f64>) -> Vec<(f64, f64)> {
+    let surge = |m: &&Moment| m.at_s <= duration.as_secs_f64();
+    let points: Vec<(u64, f64)> =
+        moments.iter().filter(surge).filter_map(|m| Some((m.at_s as u64, of(m)?))).collect();
+    let second = |same: &[(u64, f64)]| {
+        let mean = same.iter().map(|&(_, value)| value).sum::<f64>() / same.len() as f64;
+        (same[0].0 as f64 + 0.5, mean)
+    };
+    points.chunk_by(|a, b| a.0 == b.0).map(second).collect()
 }
 
 fn live(side: Side, table: &Table, interval: Nanos) -> String {
     let Figures { goodput_per_s, p50_ms, p90_ms, rejected, errors, .. } = &table.total;
-    let per_s = |count: u64| count as f64 / interval.as_secs_f64().max(1e-3);
+    let per_s = |count: u64| count as f64 / interval.as_secs_f64();
     format!(
         "{:<8} in time {goodput_per_s:>5.0}/s   p50 {}   p90 {}   refused {:>5.0}/s   gave up {:>5.0}/s",
         side.as_str(),
