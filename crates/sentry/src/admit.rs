@@ -140,7 +140,8 @@ async fn wait(client: &Client, view: &Rc<View>, arrival: Arrival, queued: Queued
             None => std::future::pending().await,
         }
     };
-    let expired = |now: Nanos| {
+    let expired = |mut queued: Queued, now: Nanos| {
+        queued.refused = true;
         let allowed = deadline.map_or(Nanos::MAX, |deadline| deadline.since(at));
         let refusal = pool.gate.expired(now.since(at), allowed);
         view.log(class, now, Stage::Queue, Verdict::Refuse(refusal));
@@ -149,16 +150,13 @@ async fn wait(client: &Client, view: &Rc<View>, arrival: Arrival, queued: Queued
     tokio::select! {
         biased;
         () = pool.slots.take() => {}
-        () = gone => {
-            view.stats(class).failed(Failure::ClientGone).bump();
-            return Admission::ClientGone;
-        }
-        () = late => return expired(clock::refresh()),
+        () = gone => return Admission::ClientGone,
+        () = late => return expired(queued, clock::refresh()),
     }
     let now = clock::refresh();
     if deadline.is_some_and(|deadline| deadline <= now) {
         pool.slots.release();
-        return expired(now);
+        return expired(queued, now);
     }
     match queued.start(at, now) {
         Ok(hold) => Admission::In(Ticket::new(Rc::clone(view), class, hold, at, now)),
@@ -168,23 +166,20 @@ async fn wait(client: &Client, view: &Rc<View>, arrival: Arrival, queued: Queued
 
 /// What a request would go through if the mode were not shadow: waits for a slot and holds it until the request ends.
 async fn shadow(queued: Queued, arrived: Nanos, mut ended: oneshot::Receiver<End>) {
+    // A ticket always says how it ended.
+    const UNKNOWN: End = End { served: Nanos::ZERO, outcome: Outcome::Unmeasured };
     let (view, class) = (Rc::clone(&queued.view), queued.class);
-    let end = tokio::select! {
+    tokio::select! {
         biased;
-        end = &mut ended => end.ok(),
+        // It was served before its turn came. What it took is worth knowing all the same.
+        end = &mut ended => queued.measure(end.unwrap_or(UNKNOWN)),
         () = view.pool(class).slots.take() => {
             let now = clock::refresh();
             if let Ok(Hold::Slot { counted }) = queued.start(arrived, now) {
-                let unknown = End { served: Nanos::ZERO, outcome: Outcome::Unmeasured };
-                let end = ended.await.unwrap_or(unknown);
+                let end = ended.await.unwrap_or(UNKNOWN);
                 view.leave_slot(class, counted, now.since(arrived), end);
             }
-            return;
         }
-    };
-    // It was served before its turn came. What it took is worth knowing all the same.
-    if let Some(end) = end {
-        queued.measure(end);
     }
 }
 
@@ -195,11 +190,13 @@ struct Queued {
     /// Whether the gate knows about it.
     counted: bool,
     waits: bool,
+    /// Its client was told that its turn will not come; else one that is taken back has no client any more.
+    refused: bool,
 }
 
 impl Queued {
     fn new(view: &Rc<View>, class: ClassId, counted: bool) -> Queued {
-        Queued { view: Rc::clone(view), class, counted, waits: true }
+        Queued { view: Rc::clone(view), class, counted, waits: true, refused: false }
     }
 
     /// It has taken a slot, which it holds from now on, or gives back where the policy says no after all.
@@ -225,10 +222,10 @@ impl Queued {
 
     /// It was served without ever having had a slot.
     fn measure(mut self, end: End) {
+        self.waits = false;
         if !self.counted {
             return;
         }
-        self.waits = false;
         let pool = self.view.pool(self.class);
         let in_pool = self.view.class(self.class).in_pool;
         guarded(&self.view, || {
@@ -241,7 +238,13 @@ impl Queued {
 
 impl Drop for Queued {
     fn drop(&mut self) {
-        if self.waits && self.counted {
+        if !self.waits {
+            return;
+        }
+        if !self.refused {
+            self.view.stats(self.class).failed(Failure::ClientGone).bump();
+        }
+        if self.counted {
             let pool = self.view.pool(self.class);
             let in_pool = self.view.class(self.class).in_pool;
             guarded(&self.view, || pool.gate.abandon(in_pool));

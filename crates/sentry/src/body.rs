@@ -36,10 +36,7 @@ impl fmt::Display for BrokenOff {
 impl std::error::Error for BrokenOff {}
 
 /// The body of a response.
-pub struct ResponseBody {
-    kind: Kind,
-    in_progress: Option<InProgress>,
-}
+pub struct ResponseBody(Kind);
 
 enum Kind {
     Full(Bytes),
@@ -64,20 +61,22 @@ impl ResponseBody {
 
     /// All of it.
     pub fn full(bytes: Bytes) -> ResponseBody {
-        ResponseBody { kind: Kind::Full(bytes), in_progress: None }
+        ResponseBody(Kind::Full(bytes))
     }
 
     /// What comes from a server.
     pub fn forwarded(exchange: Rc<Exchange>) -> ResponseBody {
-        ResponseBody { kind: Kind::Forwarded(Reader(exchange)), in_progress: None }
+        ResponseBody(Kind::Forwarded(Reader(exchange)))
     }
 
-    /// The request that this responds to ends with it.
-    pub fn ends(&mut self, mut in_progress: InProgress) {
-        if self.is_end_stream() {
-            in_progress.done();
-        } else {
-            self.in_progress = Some(in_progress);
+    /// The request that this responds to ends with it: at once where all of it is here. What hyper then still has to
+    /// write is watched by the connection.
+    pub fn ends(&self, mut in_progress: InProgress) {
+        match &self.0 {
+            Kind::Forwarded(Reader(exchange)) if exchange.running.borrow().is_some() => {
+                *exchange.in_progress.borrow_mut() = Some(in_progress);
+            }
+            Kind::Full(_) | Kind::Forwarded(_) => in_progress.done(),
         }
     }
 }
@@ -90,28 +89,22 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        let frame = match &mut self.kind {
+        match &mut self.0 {
             Kind::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Kind::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Kind::Forwarded(Reader(exchange)) => exchange.poll_frame(cx),
-        };
-        if matches!(frame, Poll::Ready(None)) || (frame.is_ready() && self.is_end_stream()) {
-            if let Some(mut in_progress) = self.in_progress.take() {
-                in_progress.done();
-            }
         }
-        frame
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.kind {
+        match &self.0 {
             Kind::Full(bytes) => bytes.is_empty(),
             Kind::Forwarded(Reader(exchange)) => exchange.is_over(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.kind {
+        match &self.0 {
             Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Kind::Forwarded(Reader(exchange)) => exchange.size_hint(),
         }
@@ -127,6 +120,7 @@ pub struct Exchange {
     turn: Cell<Turn>,
     waker: RefCell<Option<Waker>>,
     registration: RefCell<Option<Registration>>,
+    in_progress: RefCell<Option<InProgress>>,
 }
 
 /// Who has to do something next.
@@ -206,6 +200,7 @@ impl Exchange {
             turn: Cell::new(Turn::Server(until)),
             waker: RefCell::default(),
             registration: RefCell::default(),
+            in_progress: RefCell::default(),
         });
         let registration = timeouts.register(Rc::clone(&exchange) as Rc<dyn Expire>);
         *exchange.registration.borrow_mut() = Some(registration);
@@ -253,15 +248,25 @@ impl Exchange {
     }
 
     fn complete(&self, running: Option<Running>, cx: &mut Context<'_>) {
-        self.registration.take();
+        self.end(true);
         if let Some(running) = running {
             running.complete(cx);
         }
     }
 
+    /// Nothing is waited for any more; `whole` unless that is the client's doing.
+    fn end(&self, whole: bool) {
+        self.registration.take();
+        if let Some(mut in_progress) = self.in_progress.take()
+            && whole
+        {
+            in_progress.done();
+        }
+    }
+
     fn break_off(&self, running: Option<Running>, failure: Failure) {
         self.broken.set(Some(BrokenOff(failure)));
-        self.registration.take();
+        self.end(failure != Failure::ClientGone);
         if let Some(running) = running {
             running.fail(failure);
         }
@@ -272,7 +277,7 @@ impl Exchange {
 
     /// The client has left, or has all of it.
     fn abandon(&self) {
-        self.registration.take();
+        self.end(false);
         if let Some(running) = self.running.take() {
             running.fail(Failure::ClientGone);
         }

@@ -28,8 +28,11 @@ pub fn refresh() -> Nanos {
     now
 }
 
-/// The time when this thread last called [`refresh`], which it does at every request and several times a second:
-/// good enough to move a timeout, and nearly free.
+/// How old [`coarse`] may be.
+pub const COARSENESS: Nanos = Nanos::from_millis(50);
+
+/// The time when this thread last called [`refresh`], which it does at every request and in every sweep: good enough
+/// to move a timeout, and nearly free.
 pub fn coarse() -> Nanos {
     COARSE.get()
 }

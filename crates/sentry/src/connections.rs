@@ -33,9 +33,22 @@ const STREAMS: u32 = 100;
 /// An HTTP/1 connection.
 pub struct Http1 {
     sender: http1::SendRequest<UploadBody>,
-    driver: http1::Connection<ServerIo, UploadBody>,
-    open: bool,
+    /// Gone once the connection is closed: hyper gives a request that was not sent back when this is dropped.
+    driver: Option<http1::Connection<ServerIo, UploadBody>>,
     idle_since: Nanos,
+}
+
+impl Http1 {
+    /// Makes progress; false once the connection is closed.
+    #[inline]
+    fn drive(&mut self, cx: &mut Context<'_>) -> bool {
+        if let Some(driver) = &mut self.driver
+            && Pin::new(driver).poll(cx).is_ready()
+        {
+            self.driver = None;
+        }
+        self.driver.is_some()
+    }
 }
 
 /// An HTTP/2 connection.
@@ -87,7 +100,7 @@ impl Link {
         sender: http1::SendRequest<UploadBody>,
         driver: http1::Connection<ServerIo, UploadBody>,
     ) -> Link {
-        Link::Http1(Box::new(Http1 { sender, driver, open: true, idle_since: Nanos::ZERO }))
+        Link::Http1(Box::new(Http1 { sender, driver: Some(driver), idle_since: Nanos::ZERO }))
     }
 
     /// How long the connection had been idle before this; zero where others use it too.
@@ -107,10 +120,9 @@ impl Link {
     pub async fn send(&mut self, request: Request<UploadBody>) -> Result<Response<Incoming>, SendError> {
         let answer = match self {
             Link::Http1(connection) => {
-                let Http1 { sender, driver, open, .. } = &mut **connection;
-                let mut answer = pin!(sender.try_send_request(request));
+                let mut answer = pin!(connection.sender.try_send_request(request));
                 poll_fn(|cx| {
-                    *open = *open && Pin::new(&mut *driver).poll(cx).is_pending();
+                    connection.drive(cx);
                     answer.as_mut().poll(cx)
                 })
                 .await
@@ -128,8 +140,8 @@ impl Link {
     #[must_use]
     pub fn detach(self) -> Link {
         let Link::Http1(connection) = self else { return self };
-        let Http1 { sender, driver, open, .. } = *connection;
-        if open {
+        let Http1 { sender, driver, .. } = *connection;
+        if let Some(driver) = driver {
             tokio::task::spawn_local(driver.with_upgrades());
         }
         Link::Driven(sender)
@@ -138,10 +150,8 @@ impl Link {
     /// Makes progress on whatever the response waits for.
     #[inline]
     pub fn drive(&mut self, cx: &mut Context<'_>) {
-        if let Link::Http1(connection) = self
-            && connection.open
-        {
-            connection.open = Pin::new(&mut connection.driver).poll(cx).is_pending();
+        if let Link::Http1(connection) = self {
+            connection.drive(cx);
         }
     }
 }
@@ -193,15 +203,11 @@ impl Connections {
 
     /// Takes back a connection whose response has ended. It is closed if it cannot be used again, or if `most` are
     /// idle already.
-    pub fn give_back(&self, server: u64, mut link: Link, most: usize, cx: &mut Context<'_>) {
-        if let Link::Http1(connection) = &link
-            && !connection.sender.is_ready()
-        {
-            // It is ready once it has seen that the exchange is over.
-            link.drive(cx);
-        }
+    pub fn give_back(&self, server: u64, link: Link, most: usize, cx: &mut Context<'_>) {
         let Link::Http1(mut connection) = link else { return };
-        if !connection.open || !connection.sender.is_ready() {
+        // It is ready once it has seen that the exchange is over.
+        let ready = connection.sender.is_ready() || (connection.drive(cx) && connection.sender.is_ready());
+        if !ready || connection.driver.is_none() {
             return;
         }
         connection.idle_since = clock::coarse();
@@ -221,9 +227,7 @@ impl Connections {
         // Nobody needs waking: whoever takes the connection next polls it first.
         let mut cx = Context::from_waker(Waker::noop());
         self.servers.borrow_mut().retain(|_, kept| {
-            kept.idle.retain_mut(|c| {
-                now.since(c.idle_since) < IDLE && Pin::new(&mut c.driver).poll(&mut cx).is_pending()
-            });
+            kept.idle.retain_mut(|connection| now.since(connection.idle_since) < IDLE && connection.drive(&mut cx));
             kept.http2.retain(|connection| {
                 let idle = connection.streams.get() == 0 && now.since(connection.idle_since.get()) >= IDLE;
                 !idle && !connection.sender.is_closed()

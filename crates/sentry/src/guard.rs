@@ -30,6 +30,7 @@ pub fn check<B>(request: &Request<B>) -> Result<(), Malformed> {
     if request.method() == Method::CONNECT {
         return malformed(StatusCode::METHOD_NOT_ALLOWED, "tunnels are not served here");
     }
+    check_target(request)?;
     if request.version() < Version::HTTP_2 {
         check_host(request, headers)?;
         check_coding(headers)?;
@@ -38,6 +39,17 @@ pub fn check<B>(request: &Request<B>) -> Result<(), Malformed> {
         && !value.as_bytes().eq_ignore_ascii_case(b"100-continue")
     {
         return malformed(StatusCode::EXPECTATION_FAILED, "unknown expectation");
+    }
+    Ok(())
+}
+
+/// A path, with the scheme and the host before it or neither; `*` is for `OPTIONS` (RFC 9112, section 3.2; RFC 9113,
+/// section 8.3.1).
+fn check_target<B>(request: &Request<B>) -> Result<(), Malformed> {
+    let uri = request.uri();
+    let is_path = uri.path().starts_with('/') || (uri.path() == "*" && request.method() == Method::OPTIONS);
+    if !is_path || uri.authority().is_some() != uri.scheme().is_some() {
+        return malformed(StatusCode::BAD_REQUEST, "no valid request target");
     }
     Ok(())
 }

@@ -60,7 +60,7 @@ pub async fn handle(
     {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    response.body_mut().ends(in_progress);
+    response.body().ends(in_progress);
     Ok(response)
 }
 
@@ -73,7 +73,12 @@ async fn respond(
     if let Err(malformed) = guard::check(&request) {
         client.thread.stats().malformed.bump();
         client.answers_early(request.body());
-        return Ok(refuse::error(malformed.status, malformed.why, grpc));
+        let mut response = refuse::error(malformed.status, malformed.why, grpc);
+        if !client.http2 {
+            // Where one request was not what it seemed, the next may not begin where it seems to.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        return Ok(response);
     }
     let view = client.thread.view();
     let config = &view.routing.config.sentry;

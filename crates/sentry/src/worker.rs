@@ -15,8 +15,9 @@ use crate::state::Shared;
 use crate::thread::Thread;
 use crate::{clock, health, listener};
 
-/// How often each thread looks after what waits, and so how exact all timeouts are that clients are held to.
-const SWEEP: Duration = Duration::from_millis(50);
+/// How often each thread looks after what waits. With the coarseness of its clock, this is how late the timeouts are
+/// that clients are held to.
+const SWEEP: Duration = Duration::from_nanos(clock::COARSENESS.0);
 /// Gates say when they want to be ticked; a new pool is noticed at least this often.
 const LONGEST_TICK: Nanos = Nanos::from_millis(100);
 const SHORTEST_TICK: Nanos = Nanos::from_millis(1);

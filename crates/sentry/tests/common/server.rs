@@ -151,7 +151,10 @@ impl Body for ByHand {
 }
 
 /// Answers with what it was asked, as text: the first line, the headers in order, and the body.
-pub async fn mirror(request: Request<Incoming>) -> Response<AnyBody> {
+pub async fn mirror<B>(request: Request<B>) -> Response<AnyBody>
+where
+    B: Body<Data = Bytes, Error: std::fmt::Debug>,
+{
     let (head, body) = request.into_parts();
     let mut text = format!("{} {} {:?}\n", head.method, head.uri, head.version);
     let mut lines: Vec<String> = head
@@ -199,9 +202,12 @@ impl Held {
             a.fetch_add(1, Ordering::SeqCst);
             async move {
                 let mut notice = Notice(Some(dropped));
+                let (head, body) = request.into_parts();
+                // hyper notices that a client has left only where it has read all that came from it.
+                let Ok(body) = body.collect().await else { return Response::new(full("")) };
                 permits.acquire().await.unwrap().forget();
                 notice.0 = None;
-                mirror(request).await
+                mirror(Request::from_parts(head, Full::new(body.to_bytes()))).await
             }
         })
         .await;
