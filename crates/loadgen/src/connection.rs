@@ -170,7 +170,9 @@ fn error_kind(error: &hyper::Error) -> ErrorKind {
     while let Some(inner) = cause {
         if let Some(h2) = inner.downcast_ref::<h2::Error>() {
             match (h2.reason(), h2.get_io()) {
-                (Some(reason), _) => return ErrorKind::Http2(u32::from(reason)),
+                (Some(reason), _) => {
+                    return ErrorKind::Http2(u8::try_from(u32::from(reason)).unwrap_or(u8::MAX));
+                }
                 (None, Some(io)) => return io_kind(io),
                 (None, None) => {}
             }

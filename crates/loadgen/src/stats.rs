@@ -31,8 +31,9 @@ pub enum ErrorKind {
     Closed,
     /// The connection broke.
     Io(io::ErrorKind),
-    /// The HTTP/2 stream or connection was ended with this error code.
-    Http2(u32),
+    /// The HTTP/2 stream or connection was ended with this error code; all that are above 255 count as that, lest a
+    /// server fill the list of kinds.
+    Http2(u8),
     /// What came back is not HTTP.
     Protocol,
     /// No full answer in time.
@@ -55,7 +56,7 @@ impl fmt::Display for ErrorKind {
             ErrorKind::Closed => f.write_str("closed"),
             ErrorKind::Io(kind) => write!(f, "io_{}", identifier(kind.to_string())),
             ErrorKind::Http2(code) => {
-                write!(f, "h2_{}", identifier(format!("{:?}", h2::Reason::from(*code))))
+                write!(f, "h2_{}", identifier(format!("{:?}", h2::Reason::from(u32::from(*code)))))
             }
             ErrorKind::Protocol => f.write_str("protocol"),
             ErrorKind::Timeout => f.write_str("timeout"),
