@@ -8,7 +8,10 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Of a count from 1970 without a unit: from here on it is in that unit. As seconds the first is the year 5138.
 const EPOCH_UNITS: [(f64, u64); 3] = [(1e17, 1), (1e14, 1_000), (1e11, 1_000_000)];
 /// 300 years: what is later has another unit.
-const LATEST: u64 = 300 * 366 * 86_400 * SECOND_NS;
+const LATEST: u64 = 300 * 366 * DAY_NS;
+/// The longest service time that a workload may write, and so the longest that one suggested from a log may have.
+const LONGEST: u64 = DAY_NS;
+const DAY_NS: u64 = 86_400 * SECOND_NS;
 
 /// A service time, and whether nothing said in which unit it is.
 pub struct ServiceTime {
@@ -41,7 +44,7 @@ pub fn service_time(cell: &str, unit_ns: Option<u64>) -> Result<ServiceTime, Str
         Some(_) => None,
         None => cell.parse().ok(),
     };
-    match parsed.filter(|time| time.0 <= LATEST) {
+    match parsed.filter(|time| time.0 <= LONGEST) {
         Some(time) => {
             Ok(ServiceTime { value: time.max(Nanos(1)), unit_assumed: number.is_some() && unit_ns.is_none() })
         }

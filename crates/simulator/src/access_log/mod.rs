@@ -138,6 +138,7 @@ mod tests {
             ("timestamp,class,service\n1,a,1\n1,a,soon\n", "a.csv:3: `soon` is not a service time"),
             ("timestamp,class,service\n1,a,-1\n", "a.csv:2: `-1` is not a service time"),
             ("timestamp,class,service\n1,a,nan\n", "a.csv:2: `nan` is not a service time"),
+            ("timestamp,class,service\n1,a,86401\n", "a.csv:2: `86401` is not a service time"),
             ("timestamp,class,service\n1,a\n", "a.csv:2: "),
         ] {
             let error = log(text).unwrap_err();
