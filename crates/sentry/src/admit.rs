@@ -20,12 +20,11 @@ use plimsoll_core::config::{FairShare, Mode, Sentry};
 use plimsoll_core::{ClassId, Limit, Mechanism, Nanos, Quantity, Refusal, Verdict};
 use tokio::sync::oneshot;
 
-use crate::client::Client;
 use crate::clock;
 use crate::decisions::{Decision, Stage};
 use crate::headers::client_address;
 use crate::stats::Failure;
-use crate::thread::View;
+use crate::thread::{Thread, View};
 use crate::ticket::{End, Hold, Ticket};
 
 /// What became of a request.
@@ -69,8 +68,13 @@ pub fn guarded<R>(view: &View, call: impl FnOnce() -> R) -> Option<R> {
     result.ok()
 }
 
-/// Decides about a request and waits for its turn.
-pub async fn admit(client: &Client, view: &Rc<View>, arrival: Arrival) -> Admission {
+/// Decides about a request and waits for its turn, unless its client is `gone` before that.
+pub async fn admit(
+    thread: &Thread,
+    view: &Rc<View>,
+    arrival: Arrival,
+    gone: impl Future<Output = ()>,
+) -> Admission {
     let Arrival { at: now, class, deadline, client: key } = arrival;
     let (pool, stats) = (view.pool(class), view.stats(class));
     let ticket = |hold| Ticket::new(Rc::clone(view), class, hold, now, now);
@@ -81,7 +85,7 @@ pub async fn admit(client: &Client, view: &Rc<View>, arrival: Arrival) -> Admiss
     }
 
     let ask = Ask { class: view.class(class).in_pool, deadline, client: key };
-    let offer = || client.thread.with_rng(|rng| pool.gate.offer(&ask, now, rng));
+    let offer = || thread.with_rng(|rng| pool.gate.offer(&ask, now, rng));
     let verdict = if pool.judges(now) { guarded(view, offer) } else { None };
     let queued = match verdict {
         Some(verdict) => {
@@ -116,7 +120,7 @@ pub async fn admit(client: &Client, view: &Rc<View>, arrival: Arrival) -> Admiss
         tokio::task::spawn_local(shadow(queued, now, ended));
         return Admission::In(ticket(Hold::Shadow(end)));
     }
-    wait(client, view, arrival, queued).await
+    wait(view, arrival, queued, gone).await
 }
 
 fn refused_at_start(mode: Mode, refusal: Refusal, ticket: impl FnOnce(Hold) -> Ticket) -> Admission {
@@ -127,13 +131,14 @@ fn refused_at_start(mode: Mode, refusal: Refusal, ticket: impl FnOnce(Hold) -> T
 }
 
 /// Waits for a slot, for as long as somebody waits for the response.
-async fn wait(client: &Client, view: &Rc<View>, arrival: Arrival, queued: Queued) -> Admission {
+async fn wait(
+    view: &Rc<View>,
+    arrival: Arrival,
+    queued: Queued,
+    gone: impl Future<Output = ()>,
+) -> Admission {
     let Arrival { at, class, deadline, .. } = arrival;
     let pool = view.pool(class);
-    let gone = async {
-        // hyper drops the request when its HTTP/2 stream is reset, but may not look at an HTTP/1 connection.
-        if client.http2 { std::future::pending().await } else { client.watch.gone().await }
-    };
     let late = async {
         match deadline {
             Some(deadline) => tokio::time::sleep_until(clock::timer(deadline)).await,
@@ -284,3 +289,6 @@ impl View {
         Some(refusal)
     }
 }
+
+#[cfg(test)]
+mod tests;

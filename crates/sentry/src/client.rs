@@ -89,6 +89,12 @@ impl Client {
         InProgress { client: Rc::clone(self), whole: false }
     }
 
+    /// Resolves when the client has left. hyper drops a request whose HTTP/2 stream is reset, but it may not look at an
+    /// HTTP/1 connection at all.
+    pub async fn gone(&self) {
+        if self.http2 { std::future::pending().await } else { self.watch.gone().await }
+    }
+
     /// What the task is to do; it is woken when that changes.
     pub fn command(&self, cx: &Context<'_>) -> Command {
         let mut waker = self.waker.borrow_mut();

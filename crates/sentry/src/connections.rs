@@ -165,6 +165,8 @@ pub struct Connections {
 
 #[derive(Default)]
 struct Kept {
+    /// Boxed once when opened, so that taking one moves a pointer and not the whole connection.
+    #[allow(clippy::vec_box)]
     idle: Vec<Box<Http1>>,
     http2: Vec<Rc<Http2>>,
     /// Whoever opens an HTTP/2 connection has it, so that a crowd opens one and not a crowd.
@@ -227,7 +229,9 @@ impl Connections {
         // Nobody needs waking: whoever takes the connection next polls it first.
         let mut cx = Context::from_waker(Waker::noop());
         self.servers.borrow_mut().retain(|_, kept| {
-            kept.idle.retain_mut(|connection| now.since(connection.idle_since) < IDLE && connection.drive(&mut cx));
+            kept.idle.retain_mut(|connection| {
+                now.since(connection.idle_since) < IDLE && connection.drive(&mut cx)
+            });
             kept.http2.retain(|connection| {
                 let idle = connection.streams.get() == 0 && now.since(connection.idle_since.get()) >= IDLE;
                 !idle && !connection.sender.is_closed()

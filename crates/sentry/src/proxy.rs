@@ -88,7 +88,7 @@ async fn respond(
     let key = fair_share.map(|by| admit::client_key(by, config, client.peer, request.headers()));
     let arrival = Arrival { at: now, class, deadline: deadline.as_ref().map(|d| d.at), client: key };
 
-    let ticket = match admit::admit(client, &view, arrival).await {
+    let ticket = match admit::admit(&client.thread, &view, arrival, client.gone()).await {
         Admission::In(ticket) => ticket,
         Admission::Refused(refusal) => {
             client.answers_early(request.body());
@@ -166,7 +166,7 @@ impl Passage {
             biased;
             sent = self.send(request, host, upload.as_deref()) => sent,
             failure = self.time_limit(ticket.started(), upload.as_deref()) => Sent::Failed(failure),
-            () = self.client.watch.gone(), if upload.is_some() && !self.client.http2 => Sent::ClientGone,
+            () = self.client.gone(), if upload.is_some() => Sent::ClientGone,
         };
         if let Sent::Failed(_) | Sent::ClientGone = sent
             && let Some(upload) = &upload

@@ -69,6 +69,16 @@ impl Shared {
         })
     }
 
+    /// The same with changes that no config can make.
+    #[cfg(test)]
+    pub fn altered(config: Config, alter: impl FnOnce(&mut Routing)) -> Arc<Shared> {
+        let mut shared = Shared::new(config.clone(), 1, None).unwrap();
+        let mut routing = Routing::new(config, &shared.stats, None, None).unwrap();
+        alter(&mut routing);
+        shared.routing = Arc::new(ArcSwap::from_pointee(routing));
+        Arc::new(shared)
+    }
+
     /// Where the current config is found.
     pub fn routing(&self) -> &Arc<Swap> {
         &self.routing

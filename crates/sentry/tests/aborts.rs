@@ -167,7 +167,8 @@ async fn a_request_that_breaks_off_is_not_passed_off_as_whole() {
 async fn a_storm_of_clients_that_come_and_go_leaves_nothing_behind() {
     let server = Server::http(|request| async move {
         tokio::time::sleep(Duration::from_millis(u64::from(request.uri().path().len() as u32) * 3)).await;
-        let body = request.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let body =
+            request.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         Response::new(full(body))
     })
     .await;
@@ -187,12 +188,14 @@ async fn a_storm_of_clients_that_come_and_go_leaves_nothing_behind() {
                     let patience = Duration::from_millis(if i % 3 == 2 { 10 } else { 1 + i * 13 % 150 });
                     if i % 3 == 0 {
                         let mut client = client::http2(address).await;
-                        let request = Request::post(format!("http://a{path}")).body(full(vec![b'x'; i as usize * 50]));
+                        let request =
+                            Request::post(format!("http://a{path}")).body(full(vec![b'x'; i as usize * 50]));
                         let _ = tokio::time::timeout(patience, client.send_request(request.unwrap())).await;
                     } else {
                         let mut stream = TcpStream::connect(address).await.unwrap();
                         let length = i * 20;
-                        let head = format!("POST {path} HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n");
+                        let head =
+                            format!("POST {path} HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n");
                         stream.write_all(head.as_bytes()).await.unwrap();
                         let sent = if i % 3 == 1 { length } else { length / 2 };
                         let _ = stream.write_all(&vec![b'x'; sent as usize]).await;

@@ -50,12 +50,19 @@ fn reset(stream: TcpStream) {
 #[tokio::test]
 async fn a_server_that_is_not_there_is_a_502() {
     let sentry = Sentry::before(&[nobody()], "workers = 2\nretries = { budget = 1.0, max = 2 }");
-    assert_eq!(client::get(sentry.address, "/").await, (502, "{\"error\":\"no server can be reached\"}".to_owned()));
+    assert_eq!(
+        client::get(sentry.address, "/").await,
+        (502, "{\"error\":\"no server can be reached\"}".to_owned())
+    );
     assert_eq!(sentry.count("retries"), 2);
     let mut client = client::http2(sentry.address).await;
-    let request = Request::post("http://a/S/M").header("content-type", "application/grpc").body(full("")).unwrap();
+    let request =
+        Request::post("http://a/S/M").header("content-type", "application/grpc").body(full("")).unwrap();
     let response = soon(client.send_request(request)).await.unwrap();
-    assert_eq!((response.status().as_u16(), response.headers()["grpc-status"].to_str().unwrap()), (200, "14"));
+    assert_eq!(
+        (response.status().as_u16(), response.headers()["grpc-status"].to_str().unwrap()),
+        (200, "14")
+    );
     assert!(!response.headers().contains_key("plimsoll-reason"), "an error is not a refusal");
     sentry.settled().await;
 }
@@ -106,13 +113,17 @@ async fn a_response_that_breaks_off_is_seen_to_break_off() {
         let sentry = Sentry::before(&[server.address], "workers = 2\neject = { failures = 1000 }");
         // By HTTP/1 the connection ends in the middle of the message, which a client cannot miss.
         match soon(client::http1(sentry.address).await.send_request(client::request("GET", "/", ""))).await {
-            Ok(response) if response.status() == 200 => assert!(soon(response.into_body().collect()).await.is_err()),
+            Ok(response) if response.status() == 200 => {
+                assert!(soon(response.into_body().collect()).await.is_err())
+            }
             Ok(response) => assert_eq!(response.status(), 502, "it broke off before the head was passed on"),
             Err(e) => assert!(e.is_incomplete_message(), "{e}"),
         }
         let mut http2 = client::http2(sentry.address).await;
         // By HTTP/2 the stream is reset, perhaps before its head has gone out.
-        if let Ok(response) = soon(http2.send_request(Request::get("http://a/").body(full("")).unwrap())).await {
+        if let Ok(response) =
+            soon(http2.send_request(Request::get("http://a/").body(full("")).unwrap())).await
+        {
             let status = response.status().as_u16();
             let whole = soon(response.into_body().collect()).await.is_ok();
             assert!((status, whole) == (200, false) || (status, whole) == (502, true), "{status} {whole}");
@@ -150,7 +161,9 @@ async fn a_server_that_hangs_in_its_response_is_cut_off() {
     })
     .await;
     let sentry = Sentry::before(&[server.address], "workers = 1\nresponse_timeout = \"200ms\"");
-    let response = soon(client::http1(sentry.address).await.send_request(client::request("GET", "/", ""))).await.unwrap();
+    let response = soon(client::http1(sentry.address).await.send_request(client::request("GET", "/", "")))
+        .await
+        .unwrap();
     assert_eq!(response.status(), 200);
     assert!(soon(response.into_body().collect()).await.is_err());
     sentry.settled().await;
@@ -170,18 +183,27 @@ async fn a_slow_upload_is_not_the_servers_fault() {
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     sentry.settled().await;
     let counted = sentry.default_class();
-    assert_eq!((counted.served, counted.response.count()), (1, 0), "how fast its client is says nothing of the server");
+    assert_eq!(
+        (counted.served, counted.response.count()),
+        (1, 0),
+        "how fast its client is says nothing of the server"
+    );
 }
 
 #[tokio::test]
 async fn what_was_not_sent_is_sent_elsewhere() {
     let server = Server::http(mirror).await;
-    let sentry = Sentry::before(&[nobody(), nobody(), server.address], "workers = 2\nretries = { budget = 1.0, max = 2 }");
+    let sentry = Sentry::before(
+        &[nobody(), nobody(), server.address],
+        "workers = 2\nretries = { budget = 1.0, max = 2 }",
+    );
     let up = || sentry.pool().servers.up(plimsoll_sentry::clock::now());
     let end = Instant::now() + common::PATIENCE;
     while up() > 1 {
         assert!(Instant::now() < end, "the dead ones are not left out");
-        let response = soon(client::http1(sentry.address).await.send_request(client::request("POST", "/", "body"))).await;
+        let response =
+            soon(client::http1(sentry.address).await.send_request(client::request("POST", "/", "body")))
+                .await;
         let response = response.unwrap();
         assert_eq!(response.status(), 200);
         assert!(client::text(response).await.ends_with("body"));
@@ -217,7 +239,10 @@ async fn an_idle_connection_that_the_server_closed_costs_nobody_anything() {
         }
     })
     .await;
-    let sentry = Sentry::before(&[server.address], "workers = 1\nretries = { budget = 0.0 }\neject = { failures = 1 }");
+    let sentry = Sentry::before(
+        &[server.address],
+        "workers = 1\nretries = { budget = 0.0 }\neject = { failures = 1 }",
+    );
     let mut client = client::http1(sentry.address).await;
     for _ in 0..10 {
         let response = soon(client.send_request(client::request("POST", "/", "x"))).await.unwrap();
@@ -237,8 +262,13 @@ async fn a_request_that_meets_the_close_of_an_old_connection_is_sent_again_if_th
         head(&mut stream).await;
     })
     .await;
-    let sentry = Sentry::before(&[server.address], "workers = 1\nretries = { budget = 1.0 }\neject = { failures = 1000 }");
-    for (method, body, status) in [("GET", "", 200), ("POST", "", 502), ("PUT", "x", 502), ("DELETE", "", 200)] {
+    let sentry = Sentry::before(
+        &[server.address],
+        "workers = 1\nretries = { budget = 1.0 }\neject = { failures = 1000 }",
+    );
+    for (method, body, status) in
+        [("GET", "", 200), ("POST", "", 502), ("PUT", "x", 502), ("DELETE", "", 200)]
+    {
         // On one connection, because each thread has its own connections to the server.
         let mut client = client::http1(sentry.address).await;
         let mut ask = async |request| {
@@ -276,7 +306,8 @@ async fn killing_and_restarting_a_server_under_load_ends_in_no_error() {
                     while !stop.load(Ordering::SeqCst) {
                         // What was sent before the recovery may fail after it.
                         let counts = after.load(Ordering::SeqCst);
-                        let response = soon(client.send_request(client::request("GET", "/", ""))).await.unwrap();
+                        let response =
+                            soon(client.send_request(client::request("GET", "/", ""))).await.unwrap();
                         match response.status().as_u16() {
                             200 => served_after += u32::from(counts),
                             other if counts => late_errors.push(other),
@@ -373,7 +404,8 @@ async fn an_http2_server_that_goes_away_and_breaks_off_is_handled_like_the_rest(
     .await;
     let sentry = Sentry::before(&[server.address], "workers = 4\nprotocol = \"http2\"");
     let mut client = client::http2(sentry.address).await;
-    let mut ask = async || soon(client.send_request(Request::get("http://a/").body(full("")).unwrap())).await.unwrap();
+    let mut ask =
+        async || soon(client.send_request(Request::get("http://a/").body(full("")).unwrap())).await.unwrap();
     let response = ask().await;
     parts.send(Ok(Frame::data("some".into()))).await.unwrap();
     parts.send(Err(std::io::Error::other("no more"))).await.unwrap();

@@ -60,7 +60,10 @@ async fn the_second_head_of_a_connection_may_take_no_longer_than_the_first() {
     tokio::time::sleep(Duration::from_millis(600)).await;
     stream.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
     let answer = client::read_all(&mut stream).await;
-    assert!(answer.starts_with("HTTP/1.1 408 "), "idle for longer than a head may take is fine, then: {answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 408 "),
+        "idle for longer than a head may take is fine, then: {answer}"
+    );
 }
 
 #[tokio::test]
@@ -137,7 +140,9 @@ async fn a_client_that_does_not_read_gives_its_slot_back() {
         .await
         .unwrap();
     tokio::spawn(connection);
-    let ask = |http2: &mut http2::SendRequest<_>| http2.send_request(Request::get("http://a/").body(full("")).unwrap());
+    let ask = |http2: &mut http2::SendRequest<_>| {
+        http2.send_request(Request::get("http://a/").body(full("")).unwrap())
+    };
     let unread = soon(ask(&mut http2)).await.unwrap();
     assert_eq!((unread.status().as_u16(), sentry.pool().slots.taken()), (200, 1));
     sentry.settled().await;
@@ -161,7 +166,8 @@ async fn heads_have_a_size() {
         let answer = client::read_all(&mut stream).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{}: {answer}", &request[..40]);
     }
-    let fits = format!("GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\nx-large: {}\r\n\r\n", "y".repeat(15_000));
+    let fits =
+        format!("GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\nx-large: {}\r\n\r\n", "y".repeat(15_000));
     assert!(client::raw(sentry.address, fits.as_bytes()).await.starts_with("HTTP/1.1 200 "));
 
     let mut http2 = client::http2(sentry.address).await;
@@ -331,7 +337,9 @@ async fn what_http2_forbids_is_not_passed_on() {
         // Enough to see whether a response comes: HEADERS of stream 1 with :status 200 as their first field.
         let mut said = vec![0; 4096];
         let mut all = Vec::new();
-        while let Ok(Ok(n @ 1..)) = tokio::time::timeout(Duration::from_millis(200), stream.read(&mut said)).await {
+        while let Ok(Ok(n @ 1..)) =
+            tokio::time::timeout(Duration::from_millis(200), stream.read(&mut said)).await
+        {
             all.extend_from_slice(&said[..n]);
         }
         let ok = all.windows(10).any(|w| w[3] == 1 && w[5..9] == [0, 0, 0, 1] && w[9] == 0x88);

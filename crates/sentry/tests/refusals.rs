@@ -71,11 +71,17 @@ async fn an_http_client_learns_why_and_for_how_long() {
 async fn a_grpc_client_gets_a_status_with_retry_info() {
     let (held, sentry, waiting) = full_house("").await;
     let mut client = client::http2(sentry.address).await;
-    let request = Request::post("http://a/shop.Cart/Add").header("content-type", "application/grpc").body(full("x")).unwrap();
+    let request = Request::post("http://a/shop.Cart/Add")
+        .header("content-type", "application/grpc")
+        .body(full("x"))
+        .unwrap();
     let response = soon(client.send_request(request)).await.unwrap();
     assert_eq!(response.status(), 200);
     let headers = response.headers();
-    assert_eq!((headers["grpc-status"].to_str().unwrap(), &headers["content-type"]), ("14", &"application/grpc".parse().unwrap()));
+    assert_eq!(
+        (headers["grpc-status"].to_str().unwrap(), &headers["content-type"]),
+        ("14", &"application/grpc".parse().unwrap())
+    );
     assert_eq!(headers["grpc-message"], headers["plimsoll-reason"]);
     assert!(headers.contains_key("grpc-status-details-bin") && headers.contains_key("retry-after"));
     let body = soon(response.into_body().collect()).await.unwrap();
@@ -148,11 +154,16 @@ async fn a_deadline_that_passes_in_the_queue_is_a_refusal() {
     let response = soon(client::http1(sentry.address).await.send_request(request)).await.unwrap();
     assert_eq!(response.status(), 503);
     let reason = response.headers()["plimsoll-reason"].to_str().unwrap().to_owned();
-    assert!(reason.starts_with("deadline; limit=deadline; estimate=") && reason.ends_with("; objective=150ms"), "{reason}");
+    assert!(
+        reason.starts_with("deadline; limit=deadline; estimate=") && reason.ends_with("; objective=150ms"),
+        "{reason}"
+    );
     assert!(began.elapsed() >= Duration::from_millis(150));
 
     let mut client = client::http2(sentry.address).await;
-    let grpc = Request::post("http://a/S/M").header("content-type", "application/grpc").header("grpc-timeout", "100m");
+    let grpc = Request::post("http://a/S/M")
+        .header("content-type", "application/grpc")
+        .header("grpc-timeout", "100m");
     let response = soon(client.send_request(grpc.body(full("")).unwrap())).await.unwrap();
     assert_eq!(response.headers()["grpc-status"], "14");
     assert_eq!(sentry.pool().slots.waiting(), 0);
@@ -235,7 +246,8 @@ async fn one_client_may_not_take_the_whole_class() {
 #[tokio::test]
 async fn connections_above_the_limit_are_refused_with_the_reason() {
     let server = Server::http(mirror).await;
-    let sentry = Sentry::start(&config("max_connections = 3\nmax_connections_per_client = 2", &[server.address], ""));
+    let sentry =
+        Sentry::start(&config("max_connections = 3\nmax_connections_per_client = 2", &[server.address], ""));
     let mut kept = Vec::new();
     for _ in 0..2 {
         let mut client = client::http1(sentry.address).await;
@@ -245,7 +257,10 @@ async fn connections_above_the_limit_are_refused_with_the_reason() {
     let mut stream = TcpStream::connect(sentry.address).await.unwrap();
     let answer = client::read_all(&mut stream).await;
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
-    assert!(answer.contains("plimsoll-reason: connections; limit=connections; estimate=3; objective=2\r\n"), "{answer}");
+    assert!(
+        answer.contains("plimsoll-reason: connections; limit=connections; estimate=3; objective=2\r\n"),
+        "{answer}"
+    );
     assert_eq!(sentry.count("connections_refused"), 1);
     kept.pop();
     eventually(|| sentry.shared.connections() == 1, || "one has left".to_owned()).await;

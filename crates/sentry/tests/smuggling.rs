@@ -4,9 +4,9 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
+use common::Sentry;
 use common::client;
 use common::server::{AnyBody, Server, full};
-use common::Sentry;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use tokio::io::AsyncWriteExt;
@@ -27,7 +27,11 @@ async fn witness() -> (Server, Arc<Mutex<Vec<String>>>) {
                 .map(|(n, v)| format!("{n}: {}", v.to_str().unwrap()))
                 .collect();
             let body = request.into_body().collect().await.map(|b| b.to_bytes()).unwrap_or_default();
-            seen.lock().unwrap().push(format!("{line} [{}] {}", lengths.join(", "), String::from_utf8_lossy(&body)));
+            seen.lock().unwrap().push(format!(
+                "{line} [{}] {}",
+                lengths.join(", "),
+                String::from_utf8_lossy(&body)
+            ));
             Response::<AnyBody>::new(full("ok"))
         }
     })
@@ -112,7 +116,11 @@ async fn what_is_malformed_is_refused_and_nothing_behind_it_is_read() {
         assert!(seen.is_empty(), "{header:?} was passed on: {seen:?} {answer}");
         let status = answer.get(9..12).unwrap_or("");
         assert!(["400", "417", "501"].contains(&status) || answer == "<closed>", "{header:?}: {answer}");
-        assert_eq!(answer.matches("HTTP/1.1 ").count(), usize::from(answer != "<closed>"), "{header:?}: {answer}");
+        assert_eq!(
+            answer.matches("HTTP/1.1 ").count(),
+            usize::from(answer != "<closed>"),
+            "{header:?}: {answer}"
+        );
         assert!(answer.ends_with("<closed>"), "{header:?}: {answer}");
     }
 }
@@ -137,7 +145,8 @@ async fn malformed_first_lines_are_refused() {
         let (seen, answer) = try_it(format!("{line}\r\nhost: a\r\n\r\n{SMUGGLED}").as_bytes()).await;
         let smuggled = seen.iter().any(|s| s.contains("smuggled"));
         // A request that was understood and refused may be followed by another.
-        let refused = ["HTTP/1.1 400 ", "HTTP/1.1 405 "].iter().any(|s| answer.starts_with(s)) || answer == "<closed>";
+        let refused =
+            ["HTTP/1.1 400 ", "HTTP/1.1 405 "].iter().any(|s| answer.starts_with(s)) || answer == "<closed>";
         assert!(refused, "{line:?}: {answer} {seen:?}");
         assert!(!smuggled || line.starts_with("CONNECT"), "{line:?}: {seen:?}");
     }
@@ -155,8 +164,14 @@ async fn a_length_beside_a_coding_is_dropped_and_the_connection_ends() {
         let bytes = format!("POST / HTTP/1.1\r\nhost: a\r\n{header}\r\n\r\n3\r\nabc\r\n0\r\n\r\n{SMUGGLED}");
         let (seen, answer) = try_it(bytes.as_bytes()).await;
         assert_eq!(seen, ["POST / [transfer-encoding: chunked] abc"], "{header:?}");
-        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("connection: close\r\n"), "{answer}");
-        assert!(answer.ends_with("ok<closed>") && answer.matches("HTTP/1.1").count() == 1, "{header:?}: {answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("connection: close\r\n"),
+            "{answer}"
+        );
+        assert!(
+            answer.ends_with("ok<closed>") && answer.matches("HTTP/1.1").count() == 1,
+            "{header:?}: {answer}"
+        );
     }
 }
 
@@ -175,7 +190,8 @@ async fn malformed_chunks_never_make_a_whole_request() {
         "5\r\nhello\r\n0\r\nx: a\r\n folded\r\n\r\n",
         "\r\n5\r\nhello\r\n0\r\n\r\n",
     ] {
-        let bytes = format!("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n{chunks}{SMUGGLED}");
+        let bytes =
+            format!("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n{chunks}{SMUGGLED}");
         let (seen, answer) = try_it(bytes.as_bytes()).await;
         assert!(!answer.starts_with("HTTP/1.1 200"), "{chunks:?}: {answer} {seen:?}");
         assert!(!seen.iter().any(|s| s.contains("smuggled")), "{chunks:?}: {seen:?}");

@@ -106,9 +106,8 @@ pub fn config(sentry: &str, servers: &[SocketAddr], pool: &str) -> String {
     let servers: Vec<String> = servers.iter().map(|s| format!("\"{s}\"")).collect();
     let servers = servers.join(", ");
     // Tests end sentries all the time, some with requests in flight.
-    format!(
-        "[sentry]\ndrain_timeout = \"200ms\"\n{sentry}\n[pool.p]\nservers = [{servers}]\n{pool}\n[class.default]\n"
-    )
+    let drain = if sentry.contains("drain_timeout") { "" } else { "drain_timeout = \"200ms\"" };
+    format!("[sentry]\n{drain}\n{sentry}\n[pool.p]\nservers = [{servers}]\n{pool}\n[class.default]\n")
 }
 
 pub fn parse(text: &str) -> Config {
