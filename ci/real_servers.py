@@ -74,7 +74,7 @@ def get(port, path, method="GET", body=None, headers=None):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     connection.request(method, path, body, headers or {})
     answer = connection.getresponse()
-    return answer.status, dict(answer.getheaders()), answer.read()
+    return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
 
 
 def sentry(server_port, *, workers=64, protocol="auto", slo='{ p50 = "10s", p90 = "20s" }'):
@@ -108,7 +108,7 @@ def curl(port, path, *arguments):
 # nginx: static files
 
 
-def nginx():
+def start_nginx():
     port = free_port()
     site = WORK / "site"
     site.mkdir()
@@ -119,7 +119,7 @@ def nginx():
 daemon off; pid {WORK}/nginx.pid; error_log {WORK}/nginx.log; worker_processes 1;
 events {{ worker_connections 512; }}
 http {{ access_log off; client_body_temp_path {WORK}/b; proxy_temp_path {WORK}/p; fastcgi_temp_path {WORK}/f;
-  uwsgi_temp_path {WORK}/u; scgi_temp_path {WORK}/s; gzip on; gzip_types *;
+  uwsgi_temp_path {WORK}/u; scgi_temp_path {WORK}/s; gzip on; gzip_types *; gzip_proxied any;
   server {{ listen 127.0.0.1:{port}; root {site}; }} }}
 """)
     site.chmod(0o755)
@@ -140,27 +140,27 @@ def nginx_large_file_arrives_whole(direct, via):
 
 def nginx_range_head_and_validators(direct, via):
     status, headers, body = get(via, "/big.bin", headers={"Range": "bytes=5-14"})
-    assert (status, len(body), headers["Content-Range"]) == (206, 10, f"bytes 5-14/{8 << 20}")
+    assert (status, len(body), headers["content-range"]) == (206, 10, f"bytes 5-14/{8 << 20}")
     status, headers, body = get(via, "/", "HEAD")
-    assert status == 200 and body == b"" and headers["Content-Length"] == "15"
-    assert get(via, "/", headers={"If-None-Match": headers["ETag"]})[0] == 304
+    assert status == 200 and body == b"" and headers["content-length"] == "15"
+    assert get(via, "/", headers={"If-None-Match": headers["etag"]})[0] == 304
 
 
 def nginx_compression_passes_through(direct, via):
     (WORK / "site/long.txt").write_text("plimsoll " * 1000)
     assert curl(via, "/long.txt", "--compressed") == b"plimsoll " * 1000
-    assert get(via, "/long.txt", headers={"Accept-Encoding": "gzip"})[1].get("Content-Encoding") == "gzip"
+    assert get(via, "/long.txt", headers={"Accept-Encoding": "gzip"})[1].get("content-encoding") == "gzip"
 
 
 def nginx_errors_are_its_own(direct, via):
     status, headers, _ = get(via, "/nothing")
-    assert status == 404 and "plimsoll-reason" not in {name.lower() for name in headers}
+    assert status == 404 and "plimsoll-reason" not in headers
 
 
 # Python's http.server
 
 
-def python_server():
+def start_python():
     port = free_port()
     code = """
 import http.server, sys, time
@@ -206,7 +206,7 @@ def python_overload_is_refused_with_a_reason(direct, via):
 # Go: net/http and gRPC
 
 
-def go_server():
+def start_go():
     binary = WORK / "goserver"
     run("go", "build", "-o", binary, ".", cwd=ROOT / "ci/goserver")
     child = start(binary, stdout=subprocess.PIPE)
@@ -228,7 +228,7 @@ def go_echo_with_trailers(direct, via):
 
 
 def go_sees_who_asks(direct, via):
-    headers = {name.lower(): value for name, value in get(via, "/echo", "POST", b"x")[1].items()}
+    headers = get(via, "/echo", "POST", b"x")[1]
     assert "127.0.0.1" in headers["x-seen-forwarded-for"], headers
 
 
@@ -258,7 +258,9 @@ def grpc_reflection_and_streaming(direct, via):
     assert b"grpc.health.v1.Health" in run("grpcurl", "-plaintext", f"127.0.0.1:{via}", "list").stdout
     done = run("grpcurl", "-plaintext", "-max-time", "2", f"127.0.0.1:{via}", "grpc.health.v1.Health/Watch",
                check=False)
-    assert b"SERVING" in done.stdout and b"DeadlineExceeded" in done.stderr, (done.stdout, done.stderr)
+    # The server is told the deadline too: whose end of the stream comes first is a race.
+    assert b"SERVING" in done.stdout, done.stdout
+    assert b"DeadlineExceeded" in done.stderr or b"Stream has ended" in done.stderr, done.stderr
 
 
 def grpc_errors_are_the_servers(direct, via):
@@ -280,7 +282,7 @@ def grpc_under_load(direct, via):
 
 
 def main():
-    nginx_port, python_port, (go_port, grpc_port) = nginx(), python_server(), go_server()
+    nginx_port, python_port, (go_port, grpc_port) = start_nginx(), start_python(), start_go()
     suites = [
         (nginx_port, "auto", "nginx_"),
         (python_port, "auto", "python_"),

@@ -23,11 +23,13 @@ func web() http.Handler {
 		w.Header().Set("Trailer", "X-Bytes")
 		w.Header().Set("X-Seen-Forwarded-For", r.Header.Get("X-Forwarded-For"))
 		w.Header().Set("X-Seen-Proto", r.Proto)
-		n, err := io.Copy(w, r.Body)
+		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			return
 		}
-		w.Header().Set("X-Bytes", fmt.Sprint(n))
+		w.WriteHeader(http.StatusOK)
+		w.Write(body)
+		w.Header().Set("X-Bytes", fmt.Sprint(len(body)))
 	})
 	// Server-sent events, one every 100 ms.
 	mux.HandleFunc("/events", func(w http.ResponseWriter, r *http.Request) {
