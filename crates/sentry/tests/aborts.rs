@@ -109,9 +109,9 @@ async fn a_server_that_does_not_read_the_body_does_not_hide_that_the_client_has_
 async fn a_client_that_leaves_in_the_response_ends_it_at_the_server() {
     for protocol in ["http1", "http2"] {
         let (parts, body) = by_hand();
-        let body = std::sync::Arc::new(std::sync::Mutex::new(Some(body)));
+        let body = std::sync::Arc::new(parking_lot::Mutex::new(Some(body)));
         let server = Server::http(move |_| {
-            let body = body.lock().unwrap().take().unwrap_or_else(|| full(""));
+            let body = body.lock().take().unwrap_or_else(|| full(""));
             async { Response::new(body) }
         })
         .await;
@@ -135,13 +135,13 @@ async fn a_client_that_leaves_in_the_response_ends_it_at_the_server() {
 #[tokio::test]
 async fn a_request_that_breaks_off_is_not_passed_off_as_whole() {
     for protocol in ["http1", "http2"] {
-        let outcomes = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let outcomes = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
         let of_server = std::sync::Arc::clone(&outcomes);
         let server = Server::http(move |request| {
             let outcomes = std::sync::Arc::clone(&of_server);
             async move {
                 let whole = request.into_body().collect().await.is_ok();
-                outcomes.lock().unwrap().push(whole);
+                outcomes.lock().push(whole);
                 Response::new(full(""))
             }
         })
@@ -159,7 +159,7 @@ async fn a_request_that_breaks_off_is_not_passed_off_as_whole() {
             sentry.settled().await;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
-        assert!(outcomes.lock().unwrap().iter().all(|whole| !whole), "{protocol}");
+        assert!(outcomes.lock().iter().all(|whole| !whole), "{protocol}");
     }
 }
 

@@ -5,7 +5,7 @@ mod common;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::client;
 use common::server::{Server, full, mirror};
@@ -13,6 +13,8 @@ use common::{Sentry, eventually, soon};
 use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::BodyExt;
+use plimsoll_core::Nanos;
+use plimsoll_sentry::clock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -142,11 +144,11 @@ async fn a_server_that_hangs_is_a_504_and_the_slot_is_free() {
     .await;
     let sentry = Sentry::before(&[server.address], "workers = 1\nresponse_timeout = \"200ms\"");
     for body in ["", "upload"] {
-        let began = Instant::now();
+        let began = clock::now();
         let request = client::request("POST", "/", body);
         let response = soon(client::http1(sentry.address).await.send_request(request)).await.unwrap();
         assert_eq!(response.status(), 504);
-        assert!(began.elapsed() >= Duration::from_millis(200));
+        assert!(clock::now() - began >= Nanos::from_millis(200));
     }
     sentry.settled().await;
     assert_eq!(server.accepted(), 2, "the connection that hangs is not used again");
@@ -198,9 +200,9 @@ async fn what_was_not_sent_is_sent_elsewhere() {
         "workers = 2\nretries = { budget = 1.0, max = 2 }",
     );
     let up = || sentry.pool().servers.up(plimsoll_sentry::clock::now());
-    let end = Instant::now() + common::PATIENCE;
+    let end = clock::now() + common::PATIENCE.into();
     while up() > 1 {
-        assert!(Instant::now() < end, "the dead ones are not left out");
+        assert!(clock::now() < end, "the dead ones are not left out");
         let response =
             soon(client::http1(sentry.address).await.send_request(client::request("POST", "/", "body")))
                 .await;
@@ -352,9 +354,9 @@ async fn one_of_two_servers_dies_and_comes_back() {
     assert_eq!(sentry.pool().slots.size(), 4);
     let back = Server::http_at(address, mirror).await;
     eventually(|| sentry.pool().slots.size() == 8, || "its time is over".to_owned()).await;
-    let end = Instant::now() + common::PATIENCE;
+    let end = clock::now() + common::PATIENCE.into();
     while back.accepted() == 0 {
-        assert!(Instant::now() < end, "nobody asks it");
+        assert!(clock::now() < end, "nobody asks it");
         assert_eq!(ask().await.0, 200);
     }
     sentry.settled().await;
@@ -396,9 +398,9 @@ async fn an_ill_server_is_found_and_left_out_until_it_is_well() {
 #[tokio::test]
 async fn an_http2_server_that_goes_away_and_breaks_off_is_handled_like_the_rest() {
     let (parts, body) = common::server::by_hand();
-    let body = Arc::new(std::sync::Mutex::new(Some(body)));
+    let body = Arc::new(parking_lot::Mutex::new(Some(body)));
     let server = Server::http(move |_| {
-        let body = body.lock().unwrap().take().unwrap_or_else(|| full("fine"));
+        let body = body.lock().take().unwrap_or_else(|| full("fine"));
         async { Response::new(body) }
     })
     .await;

@@ -178,9 +178,9 @@ async fn a_client_that_only_reads_when_it_has_sent_everything_is_served() {
 #[tokio::test]
 async fn events_arrive_as_they_are_sent_and_are_not_measured() {
     let (events, body) = by_hand();
-    let body = std::sync::Arc::new(std::sync::Mutex::new(Some(body)));
+    let body = std::sync::Arc::new(parking_lot::Mutex::new(Some(body)));
     let server = Server::http(move |_| {
-        let body = body.lock().unwrap().take().unwrap();
+        let body = body.lock().take().unwrap();
         async { Response::builder().header("content-type", "text/event-stream").body(body).unwrap() }
     })
     .await;

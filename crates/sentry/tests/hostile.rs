@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::client::{self, Identity};
 use common::server::{Held, Server, full, mirror};
@@ -12,6 +12,8 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use plimsoll_core::Nanos;
+use plimsoll_sentry::clock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -26,7 +28,7 @@ async fn a_head_that_takes_too_long_ends_the_connection() {
     let (_server, sentry) = hold("header_timeout = \"300ms\"").await;
     for start in ["", "G", "PRI * HT", "GET / HTTP/1.1\r\nhost: a\r\nx-slow: "] {
         let mut stream = TcpStream::connect(sentry.address).await.unwrap();
-        let began = Instant::now();
+        let began = clock::now();
         stream.write_all(start.as_bytes()).await.unwrap();
         let (mut reader, mut writer) = stream.into_split();
         // A byte now and then does not help.
@@ -42,7 +44,7 @@ async fn a_head_that_takes_too_long_ends_the_connection() {
         let _ = soon(reader.read_to_string(&mut answer)).await;
         drip.abort();
         if !start.starts_with("PRI") {
-            assert!(began.elapsed() >= Duration::from_millis(300), "{start:?}");
+            assert!(clock::now() - began >= Nanos::from_millis(300), "{start:?}");
             assert!(answer.starts_with("HTTP/1.1 408 "), "{start:?}: {answer}");
         }
     }

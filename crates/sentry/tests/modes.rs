@@ -3,13 +3,15 @@
 mod common;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::client;
 use common::server::{Held, Server, full, mirror};
 use common::{Sentry, config, eventually, parse, soon};
 use http::{Request, Response};
 use http_body_util::BodyExt;
+use plimsoll_core::Nanos;
+use plimsoll_sentry::clock;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -264,7 +266,7 @@ async fn a_worker_that_drains_finishes_what_it_has_and_ends() {
     let busy2 = tokio::spawn(http2.send_request(Request::get("http://a/").body(full("")).unwrap()));
     eventually(|| held.arrived() == 2, || "both in service".to_owned()).await;
 
-    let began = Instant::now();
+    let began = clock::now();
     sentry.shared.begin_drain();
     // A connection that is idle has about a second to send one more, and is told that it was the last.
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -272,7 +274,7 @@ async fn a_worker_that_drains_finishes_what_it_has_and_ends() {
     assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("connection: close"), "{head}");
     assert_eq!(client::read_all(&mut late).await, "");
     assert_eq!(client::read_all(&mut idle).await, "", "the one that sends nothing is closed");
-    assert!(began.elapsed() >= Duration::from_millis(900), "not at once");
+    assert!(clock::now() - began >= Nanos::from_millis(900), "not at once");
     eventually(|| refuses_connections(sentry.address), || "no new connections".to_owned()).await;
     assert!(!sentry.has_ended(), "two are still in service");
 
@@ -284,7 +286,7 @@ async fn a_worker_that_drains_finishes_what_it_has_and_ends() {
     soon(response.into_body().collect()).await.unwrap();
     eventually(|| http2.is_closed(), || "GOAWAY".to_owned()).await;
     eventually(|| sentry.has_ended(), || "the worker ends by itself".to_owned()).await;
-    assert!(began.elapsed() < Duration::from_secs(15));
+    assert!(clock::now() - began < Nanos::from_secs(15));
 }
 
 fn refuses_connections(address: std::net::SocketAddr) -> bool {

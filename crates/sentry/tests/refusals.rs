@@ -3,13 +3,15 @@
 mod common;
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::client;
 use common::server::{Held, Server, full, mirror};
 use common::{Sentry, config, eventually, soon};
 use http::{Request, Response};
 use http_body_util::BodyExt;
+use plimsoll_core::Nanos;
+use plimsoll_sentry::clock;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -113,13 +115,13 @@ async fn a_client_that_is_still_sending_gets_to_read_its_refusal() {
 async fn the_queue_is_first_in_first_out_across_threads() {
     let held = Held::start().await;
     let sentry = Sentry::before(&[held.server.address], "workers = 1\nadmission = { policy = \"none\" }");
-    let order = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let order = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
     let mut requests = Vec::new();
     for i in 0..20_usize {
         let (address, order) = (sentry.address, std::sync::Arc::clone(&order));
         requests.push(tokio::spawn(async move {
             assert_eq!(client::get(address, "/").await.0, 200);
-            order.lock().unwrap().push(i);
+            order.lock().push(i);
         }));
         let so_far = i as u32;
         eventually(
@@ -130,12 +132,12 @@ async fn the_queue_is_first_in_first_out_across_threads() {
     }
     for i in 0..20 {
         held.permits.add_permits(1);
-        eventually(|| order.lock().unwrap().len() == i + 1, || format!("{i} served")).await;
+        eventually(|| order.lock().len() == i + 1, || format!("{i} served")).await;
     }
     for request in requests {
         request.await.unwrap();
     }
-    assert_eq!(*order.lock().unwrap(), (0..20).collect::<Vec<_>>());
+    assert_eq!(*order.lock(), (0..20).collect::<Vec<_>>());
     sentry.settled().await;
 }
 
@@ -150,7 +152,7 @@ async fn a_deadline_that_passes_in_the_queue_is_a_refusal() {
     };
     let mut request = client::request("GET", "/", "");
     request.headers_mut().insert("x-request-deadline-ms", "150".parse().unwrap());
-    let began = Instant::now();
+    let began = clock::now();
     let response = soon(client::http1(sentry.address).await.send_request(request)).await.unwrap();
     assert_eq!(response.status(), 503);
     let reason = response.headers()["plimsoll-reason"].to_str().unwrap().to_owned();
@@ -158,7 +160,7 @@ async fn a_deadline_that_passes_in_the_queue_is_a_refusal() {
         reason.starts_with("deadline; limit=deadline; estimate=") && reason.ends_with("; objective=150ms"),
         "{reason}"
     );
-    assert!(began.elapsed() >= Duration::from_millis(150));
+    assert!(clock::now() - began >= Nanos::from_millis(150));
 
     let mut client = client::http2(sentry.address).await;
     let grpc = Request::post("http://a/S/M")
@@ -226,9 +228,9 @@ async fn one_client_may_not_take_the_whole_class() {
     // is that it is alone with its trouble.
     let mut told = Vec::new();
     let mut modest_refused = 0;
-    let end = Instant::now() + common::PATIENCE;
+    let end = clock::now() + common::PATIENCE.into();
     while !told.iter().any(|t: &(u16, Option<String>)| t.0 == 429) {
-        assert!(Instant::now() < end, "never over its share: {told:?}");
+        assert!(clock::now() < end, "never over its share: {told:?}");
         let greedy: Vec<_> = (0..60).map(|_| tokio::spawn(ask("greedy"))).collect();
         let (status, reason) = ask("modest").await;
         modest_refused += u32::from(reason.is_some_and(|r| r.starts_with("fair-share")));
@@ -294,9 +296,9 @@ async fn bouncer_refuses_what_would_miss_its_objective() {
     let sentry = Sentry::start(&text);
     // Until something is known of the class, then four times what the server can do.
     let mut reasons = Vec::new();
-    let end = Instant::now() + common::PATIENCE;
+    let end = clock::now() + common::PATIENCE.into();
     while !reasons.iter().any(|r: &String| r.starts_with("bouncer; limit=p")) {
-        assert!(Instant::now() < end, "never refused by its estimate: {reasons:?}");
+        assert!(clock::now() < end, "never refused by its estimate: {reasons:?}");
         let crowd: Vec<_> = (0..16)
             .map(|_| {
                 let address = sentry.address;

@@ -2,13 +2,14 @@
 
 mod common;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use common::Sentry;
 use common::client;
 use common::server::{AnyBody, Server, full};
 use http::{Request, Response};
 use http_body_util::BodyExt;
+use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
@@ -27,11 +28,7 @@ async fn witness() -> (Server, Arc<Mutex<Vec<String>>>) {
                 .map(|(n, v)| format!("{n}: {}", v.to_str().unwrap()))
                 .collect();
             let body = request.into_body().collect().await.map(|b| b.to_bytes()).unwrap_or_default();
-            seen.lock().unwrap().push(format!(
-                "{line} [{}] {}",
-                lengths.join(", "),
-                String::from_utf8_lossy(&body)
-            ));
+            seen.lock().push(format!("{line} [{}] {}", lengths.join(", "), String::from_utf8_lossy(&body)));
             Response::<AnyBody>::new(full("ok"))
         }
     })
@@ -51,7 +48,7 @@ async fn try_it(bytes: &[u8]) -> (Vec<String>, String) {
     let closed = tokio::time::timeout(std::time::Duration::from_millis(300), read).await.is_ok();
     drop(stream);
     sentry.settled().await;
-    let seen = seen.lock().unwrap().clone();
+    let seen = seen.lock().clone();
     let mut answer = String::from_utf8_lossy(&all).into_owned();
     if closed {
         answer.push_str("<closed>");

@@ -1,5 +1,5 @@
 //! A sentry, servers behind it and clients in front of it, all on loopback and in this process.
-#![allow(dead_code, clippy::disallowed_methods, clippy::disallowed_types)] // Each test file uses a part; tests may wait and lock.
+#![allow(dead_code)] // Each test file uses a part.
 
 pub mod client;
 pub mod server;
@@ -7,9 +7,10 @@ pub mod server;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use plimsoll_core::config::{self, Config};
+use plimsoll_sentry::clock;
 use plimsoll_sentry::state::{Pool, Shared};
 use plimsoll_sentry::worker::{self, WorkerSetup};
 
@@ -116,9 +117,9 @@ pub fn parse(text: &str) -> Config {
 
 /// Waits until something is so.
 pub async fn eventually(is_so: impl Fn() -> bool, what: impl Fn() -> String) {
-    let end = Instant::now() + PATIENCE;
+    let end = clock::now() + PATIENCE.into();
     while !is_so() {
-        assert!(Instant::now() < end, "still not: {}", what());
+        assert!(clock::now() < end, "still not: {}", what());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
