@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use crate::supervisor::Options;
-use crate::{config_file, explain, logging, process, supervisor};
+use crate::{config_file, explain, logging, process, replay, supervisor};
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
@@ -20,6 +20,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Say in words why requests are refused now.
     Explain(explain::Args),
+    /// Put a record of `sentry --record` to the policies again and demand the same verdicts.
+    Verify(VerifyArgs),
 }
 
 /// Arguments of `sentry` and of its workers.
@@ -28,7 +30,7 @@ pub struct SentryArgs {
     /// The config.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Write down every event of the admission policies, for `simulate --verify`.
+    /// Write down every event of the admission policies, for `plimsoll verify`. For finding out, not for production.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 }
@@ -37,6 +39,13 @@ pub struct SentryArgs {
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// The config.
+    file: PathBuf,
+}
+
+/// Arguments of `verify`.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// The record.
     file: PathBuf,
 }
 
@@ -59,6 +68,20 @@ pub fn run(command: Command) -> ExitCode {
         }
         Command::Check(args) => check(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Verify(args) => verify(&args),
+    }
+}
+
+fn verify(args: &VerifyArgs) -> ExitCode {
+    match replay::replay(&args.file) {
+        Ok(summary) => {
+            println!("{}", serde_json::json!(summary));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
     }
 }
 

@@ -29,6 +29,9 @@ use crate::upstream::LocalExecutor;
 /// After an error that is not one connection's own (no descriptors left, say) accepting again at once would fail again.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Connections that are accepted at the end of it all, at most: a full queue.
+const THE_REST: usize = 4096;
+
 /// Requests that one HTTP/2 connection may have at once, and what it may buffer for them: per stream and in all.
 const STREAMS: u32 = 128;
 const STREAM_WINDOW: u32 = 256 * 1024;
@@ -45,7 +48,7 @@ pub async fn accept(thread: Rc<Thread>, listener: TcpListener) {
     loop {
         let accepted = tokio::select! {
             biased;
-            _ = draining.wait_for(|draining| *draining) => return,
+            _ = draining.wait_for(|draining| *draining) => break,
             accepted = listener.accept() => accepted,
         };
         match accepted {
@@ -55,6 +58,22 @@ pub async fn accept(thread: Rc<Thread>, listener: TcpListener) {
                 log::warn!(error:%; "cannot accept connections");
                 tokio::time::sleep(PAUSE).await;
             }
+        }
+    }
+    if let Ok(listener) = listener.into_std() {
+        accept_the_rest(&thread, &listener);
+    }
+}
+
+/// Clients that wait in the socket's queue believe that they are connected; they would be reset along with it.
+fn accept_the_rest(thread: &Rc<Thread>, listener: &std::net::TcpListener) {
+    // Where another worker has the socket too, the queue may never be empty.
+    for _ in 0..THE_REST {
+        let Ok((stream, peer)) = listener.accept() else { return };
+        if stream.set_nonblocking(true).is_ok()
+            && let Ok(stream) = TcpStream::from_std(stream)
+        {
+            open(thread, stream, peer);
         }
     }
 }

@@ -17,9 +17,9 @@ use crate::state::Shared;
 use crate::supervisor::handover::{Held, WorkerShare};
 use crate::supervisor::last_good::LastGood;
 use crate::supervisor::slots_page::SlotsPage;
-use crate::supervisor::sockets::{Sockets, threads};
+use crate::supervisor::sockets::Sockets;
 use crate::supervisor::{Options, signals};
-use crate::worker::{self, WorkerSetup};
+use crate::worker::{self, WorkerSetup, threads};
 
 /// Serves until it is told to drain, and has.
 pub fn run(options: &Options) -> ExitCode {
@@ -35,6 +35,8 @@ pub fn run(options: &Options) -> ExitCode {
 fn serve(options: &Options) -> Result<(), String> {
     let system = |e: std::io::Error| e.to_string();
     signals::unblock().map_err(system)?;
+    // It was started as /proc/self/exe, and `exe` is what ps and top would call it.
+    let _ = nix::sys::prctl::set_name(c"plimsoll-worker");
     let WorkerShare { held, seat, restarts, channel } = WorkerShare::take()?;
     let Held { sockets, slots_page, last_good } = held;
     let last_good = LastGood::new(last_good);
@@ -60,7 +62,14 @@ fn serve(options: &Options) -> Result<(), String> {
     let control = Control {
         admin: Arc::new(Admin::new(Arc::clone(&shared), Arc::clone(&reloads), restarts)),
         admin_listeners,
-        reloader: Reloader::new(options.config.clone(), text, Arc::clone(&shared), last_good, recorder, reloads),
+        reloader: Reloader::new(
+            options.config.clone(),
+            text,
+            Arc::clone(&shared),
+            last_good,
+            recorder,
+            reloads,
+        ),
         slots,
         parent: channel.try_clone().map_err(system)?,
         shared: Arc::clone(&shared),

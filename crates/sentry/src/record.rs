@@ -26,17 +26,55 @@ const MOST_EVENTS: u64 = 10_000_000;
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum Event {
     /// The config from here on.
-    Config { text: String },
+    Config {
+        text: String,
+    },
     /// A new gate.
-    Gate { gate: u32, pool: String, start: u64, seed: u64 },
+    Gate {
+        gate: u32,
+        pool: String,
+        start: u64,
+        seed: u64,
+    },
     /// The events of a gate, by its number.
-    Tick { gate: u32, now: u64 },
-    Slots { gate: u32, slots: u32 },
-    Offer { gate: u32, class: u16, deadline: Option<u64>, client: Option<u64>, now: u64, verdict: String },
-    AdmitUnjudged { gate: u32, class: u16 },
-    Start { gate: u32, class: u16, waited: u64, now: u64, verdict: String },
-    Finish { gate: u32, class: u16, waited: u64, served: u64, measured: bool },
-    Abandon { gate: u32, class: u16 },
+    Tick {
+        gate: u32,
+        now: u64,
+    },
+    Slots {
+        gate: u32,
+        slots: u32,
+    },
+    Offer {
+        gate: u32,
+        class: u16,
+        deadline: Option<u64>,
+        client: Option<u64>,
+        now: u64,
+        verdict: String,
+    },
+    AdmitUnjudged {
+        gate: u32,
+        class: u16,
+    },
+    Start {
+        gate: u32,
+        class: u16,
+        waited: u64,
+        now: u64,
+        verdict: String,
+    },
+    Finish {
+        gate: u32,
+        class: u16,
+        waited: u64,
+        served: u64,
+        measured: bool,
+    },
+    Abandon {
+        gate: u32,
+        class: u16,
+    },
 }
 
 /// Writes the record of all gates of a worker.
@@ -131,7 +169,8 @@ impl Gate {
     /// As [`admission::Gate::admit_unjudged`].
     pub fn admit_unjudged(&self, class: ClassId) {
         let Some(recorded) = &self.recorded else { return self.gate.admit_unjudged(class) };
-        recorded.write(|gate| (self.gate.admit_unjudged(class), Event::AdmitUnjudged { gate, class: class.0 }));
+        recorded
+            .write(|gate| (self.gate.admit_unjudged(class), Event::AdmitUnjudged { gate, class: class.0 }));
     }
 
     /// As [`admission::Gate::start`].

@@ -59,11 +59,10 @@ struct Replay {
 impl Replay {
     fn put(&mut self, event: Event) -> Result<(), String> {
         self.summary.events += 1;
-        let (verdict, recorded) = match event {
+        let judged = match event {
             Event::Config { text } => {
-                let parsed = config::parse(&text, "config").map_err(|e| e.to_string())?;
-                self.config = Some(parsed.0);
-                return Ok(());
+                self.config = Some(config::parse(&text, "config").map_err(|e| e.to_string())?.0);
+                None
             }
             Event::Gate { gate, pool, start, seed } => {
                 if gate as usize != self.gates.len() {
@@ -72,29 +71,39 @@ impl Replay {
                 let config = self.config.as_ref().ok_or("a gate before any config")?;
                 self.gates.push((gate_of(config, &pool, Nanos(start))?, seeded(seed, u64::from(gate))));
                 self.summary.gates += 1;
-                return Ok(());
+                None
             }
             Event::Offer { gate, class, deadline, client, now, verdict } => {
                 let (gate, rng) = self.gate(gate)?;
                 let ask = Ask { class: ClassId(class), deadline: deadline.map(Nanos), client };
-                (gate.offer(&ask, Nanos(now), rng), verdict)
+                Some((gate.offer(&ask, Nanos(now), rng), verdict))
             }
             Event::Start { gate, class, waited, now, verdict } => {
-                (self.gate(gate)?.0.start(ClassId(class), Nanos(waited), Nanos(now)), verdict)
+                Some((self.gate(gate)?.0.start(ClassId(class), Nanos(waited), Nanos(now)), verdict))
             }
             Event::Finish { gate, class, waited, served, measured } => {
                 let outcome = if measured { Outcome::Measured } else { Outcome::Unmeasured };
                 self.gate(gate)?.0.finish(ClassId(class), Nanos(waited), Nanos(served), outcome);
-                return Ok(());
+                None
             }
             Event::Tick { gate, now } => {
                 self.gate(gate)?.0.tick(Nanos(now));
-                return Ok(());
+                None
             }
-            Event::Slots { gate, slots } => return Ok(self.gate(gate)?.0.set_slots(slots)),
-            Event::AdmitUnjudged { gate, class } => return Ok(self.gate(gate)?.0.admit_unjudged(ClassId(class))),
-            Event::Abandon { gate, class } => return Ok(self.gate(gate)?.0.abandon(ClassId(class))),
+            Event::Slots { gate, slots } => {
+                self.gate(gate)?.0.set_slots(slots);
+                None
+            }
+            Event::AdmitUnjudged { gate, class } => {
+                self.gate(gate)?.0.admit_unjudged(ClassId(class));
+                None
+            }
+            Event::Abandon { gate, class } => {
+                self.gate(gate)?.0.abandon(ClassId(class));
+                None
+            }
         };
+        let Some((verdict, recorded)) = judged else { return Ok(()) };
         let decided = exact(&verdict);
         if decided != recorded {
             return Err(format!("recorded `{recorded}`, decided now `{decided}`"));

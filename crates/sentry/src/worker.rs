@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use plimsoll_core::Nanos;
-use plimsoll_core::config::Config;
+use plimsoll_core::{Nanos, config};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, LocalOptions};
 
@@ -35,8 +34,8 @@ pub struct WorkerSetup {
 }
 
 /// How many threads a worker has by this config.
-pub fn threads(config: &Config) -> usize {
-    match config.sentry.threads {
+pub fn threads(config: &config::Sentry) -> usize {
+    match config.threads {
         0 => available_parallelism().map_or(1, usize::from),
         n => n as usize,
     }

@@ -164,7 +164,7 @@ impl Load {
             std::thread::spawn(move || {
                 let fail = |what: String| failures.lock().unwrap().push(what);
                 // Some renew their connection often, so that accepting is tested as much as keeping.
-                let renew = if n % 2 == 0 { 3 } else { 1_000 };
+                let renew = if n.is_multiple_of(2) { 3 } else { 1_000 };
                 while !stop.load(SeqCst) {
                     let mut connection = match Connection::open(address) {
                         Ok(connection) => connection,

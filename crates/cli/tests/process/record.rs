@@ -23,7 +23,7 @@ fn record(policy: &str) -> (Sentry, std::path::PathBuf) {
         std::thread::spawn(move || {
             let mut connection = Connection::open(address).unwrap();
             for i in 0..150 {
-                let path = if (i + n) % 3 == 0 { "/12" } else { "/2" };
+                let path = if (i + n).is_multiple_of(3) { "/12" } else { "/2" };
                 let deadline = if i % 10 == 0 { "x-request-deadline-ms: 15\r\n" } else { "" };
                 connection.send(path, deadline).unwrap();
                 let answer = connection.receive().unwrap();

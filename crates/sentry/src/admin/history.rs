@@ -32,11 +32,12 @@ struct Mark {
 impl Mark {
     fn new(at: Nanos, snapshot: &ClassSnapshot) -> Mark {
         let sum = |list: &[u64]| list.iter().sum::<u64>();
+        let would_refuse = sum(&snapshot.would_refuse);
         let counts = [
             snapshot.offered,
-            sum(&snapshot.granted) + snapshot.unjudged,
+            sum(&snapshot.granted) + snapshot.unjudged + would_refuse,
             sum(&snapshot.refused),
-            sum(&snapshot.would_refuse),
+            would_refuse,
             snapshot.served,
             sum(&snapshot.failed),
         ];

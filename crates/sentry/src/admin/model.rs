@@ -124,7 +124,7 @@ pub struct Totals {
 pub struct Rates {
     /// Requests that arrived.
     pub offered: f64,
-    /// Let in, with or without a judgement.
+    /// Let in: by the policy, without a judgement, or against it in shadow mode.
     pub admitted: f64,
     /// Refused.
     pub refused: f64,
@@ -141,7 +141,7 @@ pub struct Rates {
 pub struct Second {
     /// Requests that arrived.
     pub offered: u64,
-    /// Let in.
+    /// Let in: by the policy, without a judgement, or against it in shadow mode.
     pub admitted: u64,
     /// Refused.
     pub refused: u64,

@@ -36,9 +36,9 @@ async fn ask(admin: &str, token: Option<&str>, paths: &[&str]) -> Result<Vec<Vec
     let uri: Uri = admin.parse().map_err(|_| not_an_url())?;
     let host = uri.host().filter(|_| uri.scheme_str() == Some("http")).ok_or_else(not_an_url)?;
     let address = format!("{host}:{}", uri.port_u16().unwrap_or(80));
-    let stream = TcpStream::connect(&address)
-        .await
-        .map_err(|e| format!("no sentry answers at {address}: {e}; is it running, and is this its admin address?"))?;
+    let stream = TcpStream::connect(&address).await.map_err(|e| {
+        format!("no sentry answers at {address}: {e}; is it running, and is this its admin address?")
+    })?;
     let failed = |e: hyper::Error| format!("{admin}: {e}");
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
     tokio::spawn(connection);
@@ -48,13 +48,18 @@ async fn ask(admin: &str, token: Option<&str>, paths: &[&str]) -> Result<Vec<Vec
         if let Some(token) = token {
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
         }
-        let request = request.body(Empty::<Bytes>::new()).map_err(|_| "the token has characters that no header takes")?;
+        let request = request
+            .body(Empty::<Bytes>::new())
+            .map_err(|_| "the token has characters that no header takes")?;
         sender.ready().await.map_err(failed)?;
         let response = sender.send_request(request).await.map_err(failed)?;
         match response.status() {
             StatusCode::OK => {}
             StatusCode::UNAUTHORIZED => {
-                return Err(format!("{admin} wants its token: give --config FILE or set {}", super::TOKEN_VAR));
+                return Err(format!(
+                    "{admin} wants its token: give --config FILE or set {}",
+                    super::TOKEN_VAR
+                ));
             }
             status => return Err(format!("{admin}{path} answers {status}")),
         }

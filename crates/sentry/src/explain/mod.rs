@@ -54,10 +54,15 @@ fn answer(args: &Args) -> Result<String, String> {
     });
     let token = sentry.and_then(|s| s.admin_token).map(|token: Secret| token.reveal().to_owned());
     let token = token.or_else(|| std::env::var(TOKEN_VAR).ok());
-    let asked = ask::get(&admin, token.as_deref(), &["/classes", "/decisions?verdict=refuse,would-refuse&limit=1000"]);
+    let asked = ask::get(
+        &admin,
+        token.as_deref(),
+        &["/classes", "/decisions?verdict=refuse,would-refuse&limit=1000"],
+    );
     let [classes, decisions] =
         <[Vec<u8>; 2]>::try_from(asked?).map_err(|_| "the sentry did not answer everything")?;
-    let unreadable = |e: serde_json::Error| format!("{admin} is not a sentry's admin address, or another release's: {e}");
+    let unreadable =
+        |e: serde_json::Error| format!("{admin} is not a sentry's admin address, or another release's: {e}");
     let overview: Overview = serde_json::from_slice(&classes).map_err(unreadable)?;
     let decisions: Vec<DecisionView> = serde_json::from_slice(&decisions).map_err(unreadable)?;
     if !args.json {

@@ -22,7 +22,10 @@ pub fn serialize<S: Serializer>(list: &[OwnedFd], serializer: S) -> Result<S::Ok
 /// # Errors
 /// Where one is not open: then the numbers are not meant for this process.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<OwnedFd>, D::Error> {
-    Vec::<RawFd>::deserialize(deserializer)?.into_iter().map(|number| take(number).map_err(D::Error::custom)).collect()
+    Vec::<RawFd>::deserialize(deserializer)?
+        .into_iter()
+        .map(|number| take(number).map_err(D::Error::custom))
+        .collect()
 }
 
 /// A single descriptor.

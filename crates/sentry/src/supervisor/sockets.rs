@@ -7,7 +7,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use plimsoll_core::config;
@@ -15,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::descriptors;
+use crate::worker::threads;
 
 /// Connections that the kernel completes before anybody accepts them; it lowers this to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
@@ -73,14 +73,6 @@ impl Sockets {
     /// Every socket.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> + Clone {
         self.traffic.iter().chain(&self.admin).flat_map(|l| l.sockets.iter().map(AsFd::as_fd))
-    }
-}
-
-/// Threads that a worker serves requests with.
-pub fn threads(config: &config::Sentry) -> usize {
-    match config.threads {
-        0 => std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
-        threads => threads as usize,
     }
 }
 
