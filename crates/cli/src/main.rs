@@ -1,10 +1,12 @@
 //! The binary `plimsoll`: one subcommand a role or tool, each defined in the crate that does the work.
 
 mod demo;
+mod reproduce;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use plimsoll_simulator::cli::reproduce::Paper;
 
 /// The load line for services: keeps a system inside its objectives when more work arrives than it can do.
 #[derive(Parser)]
@@ -18,6 +20,7 @@ struct Cli {
 enum Command {
     Demo(demo::Args),
     Load(plimsoll_loadgen::cli::Args),
+    Reproduce(plimsoll_simulator::cli::reproduce::Args),
     #[command(flatten)]
     Sentry(plimsoll_sentry::cli::Command),
     Simulate(plimsoll_simulator::cli::simulate::Args),
@@ -29,6 +32,11 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Demo(args) => demo::run(args),
         Command::Load(args) => plimsoll_loadgen::cli::run(args),
+        Command::Reproduce(args) => {
+            plimsoll_simulator::cli::reproduce::run(args, |paper, settings| match paper {
+                Paper::Bouncer => reproduce::bouncer(settings),
+            })
+        }
         Command::Sentry(command) => plimsoll_sentry::cli::run(command),
         Command::Simulate(args) => plimsoll_simulator::cli::simulate::run(args),
         Command::Suggest(args) => plimsoll_simulator::cli::suggest::run(args),

@@ -154,11 +154,10 @@ fn the_study_on_the_graph_store_runs() {
         policies: vec!["bouncer".to_owned(), "maxql,limit=20".to_owned()],
         warm_up: Nanos::from_millis(300),
         measure: Nanos::from_millis(700),
-        starvation: true,
         ..StudyOptions::quick(PLIMSOLL.into())
     };
     options.store.graph.vertices = 5_000;
-    let result = study::run(options, &|_| {}).unwrap();
+    let result = study::run(options.clone(), &|_| {}).unwrap();
     assert!(result.capacity_per_s > 1.0);
     assert_eq!(result.runs.len(), 4);
     for run in &result.runs {
@@ -172,6 +171,6 @@ fn the_study_on_the_graph_store_runs() {
         );
     }
     assert!(result.run("maxql,limit=20", 2.0).unwrap().rejected_pct > 1.0);
-    let starvation = result.starvation.unwrap();
+    let starvation = study::starvation(options, &|_| {}).unwrap();
     assert!(starvation.samples.len() > 5, "{}", starvation.samples.len());
 }

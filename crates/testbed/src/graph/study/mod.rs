@@ -49,8 +49,6 @@ pub struct StudyOptions {
     pub warm_up: Nanos,
     /// Length of a measurement.
     pub measure: Nanos,
-    /// Whether to show the starvation of Fig. 3, too.
-    pub starvation: bool,
     /// Fixes the graph and the arrivals.
     pub seed: u64,
 }
@@ -74,12 +72,11 @@ impl StudyOptions {
             loads: [1.0, 2.0, 3.0, 4.0, 5.0].map(|thirds| thirds / 3.0).to_vec(),
             warm_up: Nanos::from_secs(8),
             measure: Nanos::from_secs(20),
-            starvation: true,
             seed: 1,
         }
     }
 
-    /// The highest load alone, one Bouncer and its peers, without Fig. 3; some 25 seconds.
+    /// The highest load alone, one Bouncer and its peers; some 25 seconds.
     pub fn quick(program: PathBuf) -> StudyOptions {
         let mut options = StudyOptions::full(program);
         options.policies.remove(1);
@@ -87,7 +84,6 @@ impl StudyOptions {
             loads: vec![5.0 / 3.0],
             warm_up: Nanos::from_millis(1_500),
             measure: Nanos::from_millis(3_000),
-            starvation: false,
             ..options
         }
     }
@@ -100,8 +96,6 @@ pub struct StudyResult {
     pub capacity_per_s: f64,
     /// In the order of the policies, and of the loads within one.
     pub runs: Vec<Run>,
-    /// Fig. 3, where it was asked for.
-    pub starvation: Option<Starvation>,
 }
 
 /// One policy at one load.
@@ -208,14 +202,16 @@ pub fn run(options: StudyOptions, progress: &dyn Fn(&str)) -> io::Result<StudyRe
             runs.push(study.measure(policy, load, capacity_per_s)?);
         }
     }
-    let starvation = match study.options.starvation {
-        true => {
-            progress("graph store: starvation");
-            Some(starvation::show(&study)?)
-        }
-        false => None,
-    };
-    Ok(StudyResult { capacity_per_s, runs, starvation })
+    Ok(StudyResult { capacity_per_s, runs })
+}
+
+/// Shows the starvation of Fig. 3; of the options it needs neither policies nor loads.
+///
+/// # Errors
+/// As [`run`].
+pub fn starvation(options: StudyOptions, progress: &dyn Fn(&str)) -> io::Result<Starvation> {
+    progress("graph store: starvation");
+    starvation::show(&Study { client: Client::new()?, options })
 }
 
 struct Study {
