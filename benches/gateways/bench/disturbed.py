@@ -12,7 +12,7 @@ from .usage import Bystanders
 
 
 class Stall:
-    """The server stands still for a second at 0.8 times its capacity: how long until every class is served as before?"""
+    """The server stands still for a second at 0.8 times its capacity: when is every class served as before?"""
 
     LOAD = 0.8
     STALL_S = 1
@@ -36,7 +36,8 @@ class Stall:
                     assert status == 200, said
             reports = [report_of(started) for started in seconds]
         yield {
-            "before_s": before_s, "others_cpu_pct": others.cpu_pct,
+            "before_s": before_s,
+            "others_cpu_pct": others.cpu_pct,
             "back_after_s": {name: Stall.back_after_s(reports, before_s, name) for name in SHARES},
             "reports": reports,
         }
@@ -61,9 +62,14 @@ class Stall:
         for name in SHARES:
             back = [run["back_after_s"][name] for run in runs]
             shares = {}
-            for label, of in (("before", lambda r: r["reports"][: r["before_s"]]), ("after", lambda r: r["reports"][-5:])):
+            for label, of in (
+                ("before", lambda r: r["reports"][: r["before_s"]]),
+                ("after", lambda r: r["reports"][-5:]),
+            ):
                 figures = [[report["requests"][name] for report in of(run)] for run in runs]
-                shares[label] = [100 * sum(f["goodput_per_s"] for f in run) / sum(f["sent"] for f in run) for run in figures]
+                shares[label] = [
+                    100 * sum(f["goodput_per_s"] for f in run) / sum(f["sent"] for f in run) for run in figures
+                ]
             rows.append([name, spread(back, 0), spread(shares["before"], 1), spread(shares["after"], 1)])
             worst = None if None in back else max(back)
             met = worst is not None and worst <= Stall.WITHIN_S
@@ -87,7 +93,10 @@ class ColdStart:
         with stage.set(warm=False) as (_, sentry), QueueWatch(sentry.admin) as queue, Bystanders() as others:
             report = stage.load(sentry, ColdStart.LOAD, 1, seed=1 + round).run()
         yield {
-            "others_cpu_pct": others.cpu_pct, "longest_queue": queue.longest, "max_queue": queue.limit, "report": report,
+            "others_cpu_pct": others.cpu_pct,
+            "longest_queue": queue.longest,
+            "max_queue": queue.limit,
+            "report": report,
         }
 
     @staticmethod
@@ -102,7 +111,11 @@ class ColdStart:
             most = ColdStart.TIMES_OBJECTIVE * p90
             what = f"cold start at {ColdStart.LOAD}x: longest answer of {name}, ms"
             record.target(what, f"<= {most}", f"{max(longest):.0f}", max(longest) <= most)
-        record.table(f"The first second at {ColdStart.LOAD}x, {len(runs)} runs", ["class", "answered", "longest ms", "p90 objective"], rows)
+        record.table(
+            f"The first second at {ColdStart.LOAD}x, {len(runs)} runs",
+            ["class", "answered", "longest ms", "p90 objective"],
+            rows,
+        )
         longest, limit = max(run["longest_queue"] for run in runs), middle([run["max_queue"] for run in runs])
         what = f"cold start at {ColdStart.LOAD}x: longest queue seen"
         record.target(what, f"<= max_queue, {limit:.0f}", f"{longest:.0f}", longest <= limit)
@@ -132,6 +145,7 @@ class QueueWatch:
         while not self.over.wait(self.PERIOD_S):
             _, text = get(self.admin, "/metrics")
             length, limit = (
-                float(re.search(rf"^plimsoll_queue_{key}{{[^}}]*}} (\S+)", text, re.M)[1]) for key in ("length", "limit")
+                float(re.search(rf"^plimsoll_queue_{key}{{[^}}]*}} (\S+)", text, re.M)[1])
+                for key in ("length", "limit")
             )
             self.longest, self.limit = max(self.longest, length), limit

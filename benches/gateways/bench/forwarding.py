@@ -11,10 +11,11 @@ from .stats import middle, ratios, spread
 from .usage import Bystanders
 
 ABOUT = (
-    "Every gateway runs one worker on CPU 0 in front of the same server (nginx, 200 and 128 bytes), which shares "
-    "CPU 1 with the load generator. All get the same requests in turns. The figure is the CPU time of all processes of "
-    "the gateway, user and system, divided by the requests answered; memory is that of all its processes after the load "
-    "(PSS). The sentry runs with everything on: Bouncer enforcing, health checks, metrics, decision log."
+    "Every gateway runs one worker on CPU 0 in front of the same server (nginx, 200 and 128 bytes), which "
+    "shares CPU 1 with the load generator. All get the same requests in turns. The figure is the CPU time of "
+    "all processes of the gateway, user and system, divided by the requests answered; memory is that of all "
+    "its processes after the load (PSS). The sentry runs with everything on: Bouncer enforcing, health checks, "
+    "metrics, decision log."
 )
 GATEWAY_CPU = 0
 PATH = "/page/1"
@@ -78,9 +79,15 @@ def run(running, load, round, send):
     if failed > answered * 0.001:
         raise SystemExit(f"{running.name} failed {failed} of {answered + failed} requests: {report}\n{running.tail()}")
     return {
-        "gateway": running.name, "load": load, "round": round, "answered": answered, "failed": failed,
-        "cpu_s": round_to(cpu_s, 3), "cpu_us_per_request": round_to(cpu_s / answered * 1e6, 3),
-        "others_cpu_pct": others.cpu_pct, "report": report,
+        "gateway": running.name,
+        "load": load,
+        "round": round,
+        "answered": answered,
+        "failed": failed,
+        "cpu_s": round_to(cpu_s, 3),
+        "cpu_us_per_request": round_to(cpu_s / answered * 1e6, 3),
+        "others_cpu_pct": others.cpu_pct,
+        "report": report,
     }
 
 
@@ -92,16 +99,19 @@ def report(record, runs, gateways):
         return [run[key] for run in runs if run["gateway"] == name and run["load"] == load]
 
     for load in [*OPEN, SATURATED]:
-        columns = ["gateway", "CPU us a request", "sentry's, relative", "p50 ms", "p99 ms", "late p99 ms"]
+        columns = ["gateway", "CPU us a request", "sentry relative to it", "p50 ms", "p99 ms", "late p99 ms"]
         if load == SATURATED:
-            columns = ["gateway", "CPU us a request", "sentry's, relative", "requests/s", "memory MiB"]
+            columns = ["gateway", "CPU us a request", "sentry relative to it", "requests/s", "memory MiB"]
         rows = []
         for name in names:
             cost = of(name, load, "cpu_us_per_request")
             relative = spread(ratios(of(SENTRY, load, "cpu_us_per_request"), cost)) if SENTRY in names else "-"
             found = of(name, load, "report")
             if load == SATURATED:
-                rest = [spread([r["answers"] / r["seconds"] for r in found], 0), spread(of(name, load, "memory_mib"), 1)]
+                rest = [
+                    spread([r["answers"] / r["seconds"] for r in found], 0),
+                    spread(of(name, load, "memory_mib"), 1),
+                ]
             else:
                 rest = [spread([r["total"][key] for r in found]) for key in ("p50_ms", "p99_ms", "late_ms_p99")]
             rows.append([name, spread(cost), relative, *rest])

@@ -51,9 +51,16 @@ class Running(Process):
         place.mkdir(exist_ok=True)
         config = place / Path(gateway.template).name
         text = Template((CONFIGS / gateway.template).read_text())
-        config.write_text(text.substitute(
-            port=self.port, port_h2=port_h2, admin=self.admin, upstream=upstream, dir=place, **gateway.settings,
-        ))
+        config.write_text(
+            text.substitute(
+                port=self.port,
+                port_h2=port_h2,
+                admin=self.admin,
+                upstream=upstream,
+                dir=place,
+                **gateway.settings,
+            )
+        )
         super().__init__(_argv(gateway.program, config, place), place / "log", cpus)
 
     def __enter__(self):

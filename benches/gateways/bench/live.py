@@ -18,13 +18,13 @@ SERVER_CPU, SENTRY_CPU = 0, 1
 MAX_CAPACITY_PER_S = 300
 
 ABOUT = (
-    f"The server of `plimsoll testbed pages --work cpu` computes on CPU 0 with {WORKERS} workers; the sentry and the load "
-    "generator share CPU 1. Its capacity is measured in each round: it is sent twice as much as it can do, without a sentry, and what it answers a "
-    "second counts. Objectives (ms, p50/p90): "
+    f"The server of `plimsoll testbed pages --work cpu` computes on CPU 0 with {WORKERS} workers; the sentry "
+    "and the load generator share CPU 1. Its capacity is measured in each round: it is sent twice as much as "
+    "it can do, without a sentry, and what it answers a second counts. Objectives (ms, p50/p90): "
     + ", ".join(f"{name} {p50}/{p90}" for name, (p50, p90) in SLOS.items())
-    + "; allowance 0. Goodput is what was answered with 200 within the class's p90 objective, counted from the intended send "
-    "time; latencies are those of everything that was answered with 200, measured by the client. Before each run (not before a cold start) the "
-    "sentry sees five seconds of 0.8 times the capacity."
+    + "; allowance 0. Goodput is what was answered with 200 within the class's p90 objective, counted from the "
+    "intended send time; latencies are those of everything that was answered with 200, measured by the client. "
+    "Before each run (not before a cold start) the sentry sees five seconds of 0.8 times the capacity."
 )
 
 
@@ -33,7 +33,7 @@ class Stage:
 
     def __init__(self, scratch, quick):
         self.scratch, self.mix = scratch, pages.mix(scratch, SLOS)
-        self.warm_s, self.run_s, self.probe_s = (2, 4, 3) if quick else (5, 20, 6)
+        self.warm_s, self.run_s, self.probe_s = (2, 3, 3) if quick else (5, 20, 6)
         self.capacity_per_s = None
 
     def find_capacity(self):

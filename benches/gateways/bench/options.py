@@ -8,7 +8,9 @@ def parse(about, runs):
     """`runs` is how often the full form repeats everything."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--quick", action="store_true", help="seconds instead of minutes; the numbers are a smoke test")
-    parser.add_argument("--install", action="store_true", help="install nginx, HAProxy and wrk where they are missing (apt-get)")
+    parser.add_argument(
+        "--install", action="store_true", help="install nginx, HAProxy and wrk where they are missing (apt-get)"
+    )
     parser.add_argument("--runs", type=int, help=f"rounds [default: {runs}, quick: 1]")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="only these gateways or parts")
     parser.add_argument("--out", type=Path, help="the JSON file [default: benches/results/, quick: out/benches/]")

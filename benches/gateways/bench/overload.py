@@ -27,13 +27,13 @@ TARGETS = {STRICT: {3: 1.8, 10: 3.0}, LENIENT: {3: 1.4, 10: 2.0}}
 
 ABOUT = (
     "One waiting server with eight slots and pages of 5, 20 and 60 ms in the mix 50/30/20, which can do "
-    f"{CAPACITY_PER_S} requests a second, is offered 1, 3 and 10 times that. nginx and HAProxy are told the capacity; each "
-    "of the others runs in two settings and the best of all six is what the sentry is held to. The sentry knows the "
-    "eight slots and the objectives (ms, p50/p90): "
+    f"{CAPACITY_PER_S} requests a second, is offered 1, 3 and 10 times that. nginx and HAProxy are told the "
+    "capacity; each of the others runs in two settings and the best of all six is what the sentry is held to. "
+    "The sentry knows the eight slots and the objectives (ms, p50/p90): "
     + ", ".join(f"{name} {p50}/{p90}" for name, (p50, p90) in SLOS.items())
-    + ". Good is what was answered with 200 within the class's p90 objective, counted from the intended send time. Gateway "
-    "and server run on CPU 0, the load generator on CPU 1. Before each run the gateway sees five seconds of 0.8 times "
-    "the capacity."
+    + ". Good is what was answered with 200 within the class's p90 objective, counted from the intended send "
+    "time. Gateway and server run on CPU 0, the load generator on CPU 1. Before each run the gateway sees five "
+    "seconds of 0.8 times the capacity."
 )
 GATEWAYS = [
     Gateway("nginx limit_req 390/s", "overload/nginx.conf", {"rate": CAPACITY_PER_S}),
@@ -54,7 +54,7 @@ def main():
     programs = sorted({"plimsoll"} | {gateway.program for gateway in gateways})
     tools.need(programs, opts.install)
     record = Record("gateways-overload", "Inside the objectives under overload", ABOUT, opts, programs)
-    warm_s, duration_s = (2, 4) if opts.quick else (5, 30)
+    warm_s, duration_s = (1, 3) if opts.quick else (5, 20)
     runs = []
     with tempfile.TemporaryDirectory(prefix="plimsoll-overload-") as scratch:
         scratch = Path(scratch)
@@ -76,19 +76,20 @@ def measure(gateway, load, round, mix, scratch, warm_s, duration_s):
             report = OpenLoop(running.port, load * CAPACITY_PER_S, duration_s, mix, seed=1 + round).run()
     total = report["total"]
     return {
-        "gateway": gateway.name, "load": load, "round": round,
+        "gateway": gateway.name,
+        "load": load,
+        "round": round,
         "good_per_s": total["goodput_per_s"],
         "good_pct": {
             name: 100 * figures["goodput_per_s"] * report["duration_s"] / max(1, figures["sent"])
             for name, figures in report["requests"].items()
         },
-        "ok_pct": {
-            name: 100 * figures["ok"] / max(1, figures["sent"]) for name, figures in report["requests"].items()
-        },
+        "ok_pct": {name: 100 * figures["ok"] / max(1, figures["sent"]) for name, figures in report["requests"].items()},
         "refused": total["rejected"] + total["refused_other"],
         "refusal_p99_ms": highest(total["rejected_p99_ms"], total["refused_other_p99_ms"]),
         "errors": total["errors"],
-        "others_cpu_pct": others.cpu_pct, "report": report,
+        "others_cpu_pct": others.cpu_pct,
+        "report": report,
     }
 
 
@@ -109,13 +110,18 @@ def report(record, runs, names):
         rows = []
         for name in names:
             good, found = of(name, load, "good_per_s"), of(name, load, "report")
-            rows.append([
-                name, spread(good, 0), spread([g / CAPACITY_PER_S for g in good]),
-                *(spread([g[page] for g in of(name, load, "good_pct")], 1) for page in SHARES),
-                spread([n / r["duration_s"] for n, r in zip(of(name, load, "refused"), found)], 0),
-                spread(of(name, load, "refusal_p99_ms")), sum(of(name, load, "errors")),
-                spread([r["total"]["late_ms_p99"] for r in found]),
-            ])
+            rows.append(
+                [
+                    name,
+                    spread(good, 0),
+                    spread([g / CAPACITY_PER_S for g in good]),
+                    *(spread([g[page] for g in of(name, load, "good_pct")], 1) for page in SHARES),
+                    spread([n / r["duration_s"] for n, r in zip(of(name, load, "refused"), found)], 0),
+                    spread(of(name, load, "refusal_p99_ms")),
+                    sum(of(name, load, "errors")),
+                    spread([r["total"]["late_ms_p99"] for r in found]),
+                ]
+            )
         count = len(of(names[0], load, "round"))
         record.table(f"{load}x the capacity: median [lowest, highest] of {count} runs", columns, rows)
     for name, factors in TARGETS.items():

@@ -22,7 +22,10 @@ class Process:
         with open(self.log, "ab") as log:
             self.child = subprocess.Popen(
                 ["taskset", "-c", ",".join(map(str, self.cpus)), *self.argv],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                process_group=0,
             )
         return self
 

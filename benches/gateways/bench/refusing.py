@@ -12,12 +12,12 @@ from .stats import middle, ratios, spread
 from .usage import Bystanders
 
 ABOUT = (
-    "A waiting server with eight slots and pages of 60 ms; 128 connections ask for them as fast as they are answered, so "
-    "that the slots are always busy and nearly everything is refused with 503. Every gateway runs one worker on CPU 0; "
-    "wrk and the (idle) server share CPU 1. HAProxy refuses in two ways: everything, without looking (`deny all`), and "
-    "what comes while the eight slots are busy (`deny busy`). The sentry decides by its estimate of the wait and states the reason. "
-    "A refusal that the client cannot take fast enough leaves the gateway idle, so refusals for each second of CPU that "
-    "the gateway used are given, too."
+    "A waiting server with eight slots and pages of 60 ms; 128 connections ask for them as fast as they are "
+    "answered, so that the slots are always busy and nearly everything is refused with 503. Every gateway runs "
+    "one worker on CPU 0; wrk and the (idle) server share CPU 1. HAProxy refuses in two ways: everything, "
+    "without looking (`deny all`), and what comes while the eight slots are busy (`deny busy`). The sentry "
+    "decides by its estimate of the wait and states the reason. A refusal that the client cannot take fast "
+    "enough leaves the gateway idle, so refusals for each second of CPU that the gateway used are given, too."
 )
 GATEWAY_CPU = 0
 CONNECTIONS = 128
@@ -62,10 +62,14 @@ def measure(gateway, upstream, round, scratch, duration_s):
     if found["refused"] < 0.95 * found["answers"] or found["socket_errors"]:
         raise SystemExit(f"{gateway.name} did not refuse nearly everything: {found}\n{running.tail()}")
     return {
-        "gateway": gateway.name, "round": round, "refused_per_s": found["refused"] / found["seconds"],
-        "refused_per_cpu_s": found["refused"] / cpu_s, "gateway_cpu_pct": 100 * cpu_s / found["seconds"],
+        "gateway": gateway.name,
+        "round": round,
+        "refused_per_s": found["refused"] / found["seconds"],
+        "refused_per_cpu_s": found["refused"] / cpu_s,
+        "gateway_cpu_pct": 100 * cpu_s / found["seconds"],
         "served_per_s": (found["answers"] - found["refused"]) / found["seconds"],
-        "others_cpu_pct": others.cpu_pct, "report": found,
+        "others_cpu_pct": others.cpu_pct,
+        "report": found,
     }
 
 
@@ -77,10 +81,18 @@ def report(record, runs, names):
 
     columns = ["gateway", "refusals/s", "refusals a CPU second", "gateway's CPU %", "served/s"]
     rows = [
-        [name, *(spread(of(name, key), 0) for key in ("refused_per_s", "refused_per_cpu_s", "gateway_cpu_pct", "served_per_s"))]
+        [
+            name,
+            *(
+                spread(of(name, key), 0)
+                for key in ("refused_per_s", "refused_per_cpu_s", "gateway_cpu_pct", "served_per_s")
+            ),
+        ]
         for name in names
     ]
-    record.table(f"{CONNECTIONS} connections: median [lowest, highest] of {len(of(names[0], 'round'))} runs", columns, rows)
+    record.table(
+        f"{CONNECTIONS} connections: median [lowest, highest] of {len(of(names[0], 'round'))} runs", columns, rows
+    )
     for other in HAPROXY:
         for key, what in (("refused_per_s", "refusals a second"), ("refused_per_cpu_s", "refusals a CPU second")):
             what = f"sentry's {what} relative to {other}"

@@ -27,8 +27,12 @@ def run(stage, setting, load, round):
             report = stage.load(sentry, load, stage.run_s, seed=1 + round).run()
             cpu_s = sentry.cpu_s() - before
     return {
-        "setting": setting, "load": load, "good_per_s": report["total"]["goodput_per_s"],
-        "sentry_cpu_pct": 100 * cpu_s / report["elapsed_s"], "others_cpu_pct": others.cpu_pct, "report": report,
+        "setting": setting,
+        "load": load,
+        "good_per_s": report["total"]["goodput_per_s"],
+        "sentry_cpu_pct": 100 * cpu_s / report["elapsed_s"],
+        "others_cpu_pct": others.cpu_pct,
+        "report": report,
     }
 
 
@@ -48,17 +52,25 @@ def report(record, runs, slos):
             totals = [run["report"]["total"] for run in found]
             share = [good["good_per_s"] / least for good, least in zip(found, at_capacity)]
             latencies = [
-                ", ".join(spread([r["report"]["requests"][name][key] for r in found], 0) for key in ("p50_ms", "p90_ms"))
+                ", ".join(
+                    spread([r["report"]["requests"][name][key] for r in found], 0) for key in ("p50_ms", "p90_ms")
+                )
                 for name in slos
             ]
-            rows.append([
-                f"{load}x", spread([run["good_per_s"] for run in found], 0), spread(share), *latencies,
-                spread([100 * t["ok"] / t["sent"] for t in totals], 1),
-                spread([100 * t["rejected"] / t["sent"] for t in totals], 1),
-                sum(t["errors"] + t["refused_other"] for t in totals),
-                spread([t["rejected_p99_ms"] for t in totals]), spread([run["sentry_cpu_pct"] for run in found], 0),
-                spread([t["late_ms_p99"] for t in totals]),
-            ])
+            rows.append(
+                [
+                    f"{load}x",
+                    spread([run["good_per_s"] for run in found], 0),
+                    spread(share),
+                    *latencies,
+                    spread([100 * t["ok"] / t["sent"] for t in totals], 1),
+                    spread([100 * t["rejected"] / t["sent"] for t in totals], 1),
+                    sum(t["errors"] + t["refused_other"] for t in totals),
+                    spread([t["rejected_p99_ms"] for t in totals]),
+                    spread([run["sentry_cpu_pct"] for run in found], 0),
+                    spread([t["late_ms_p99"] for t in totals]),
+                ]
+            )
             if load > 1:
                 judge(record, setting, load, found, share, slos)
         record.table(f"{setting}: median [lowest, highest] of {len(at_capacity)} runs", columns, rows)
@@ -68,7 +80,12 @@ def judge(record, setting, load, found, share, slos):
     """Goodput, latencies of every class, and errors."""
     where = f"{setting}, {load}x"
     measured = middle(share)
-    record.target(f"{where}: goodput relative to that at capacity", f">= {LEAST_GOODPUT}", f"{measured:.2f}", measured >= LEAST_GOODPUT)
+    record.target(
+        f"{where}: goodput relative to that at capacity",
+        f">= {LEAST_GOODPUT}",
+        f"{measured:.2f}",
+        measured >= LEAST_GOODPUT,
+    )
     missed, judged = [], []
     for name, objectives in slos.items():
         figures = [run["report"]["requests"][name] for run in found]

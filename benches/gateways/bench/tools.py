@@ -1,6 +1,7 @@
 """The programs that benchmarks run: where they are, which version, and how they are installed."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -48,14 +49,12 @@ def need(names, install):
 
 
 def versions(names):
-    """What each says of itself, in one line."""
-    flags = {"nginx": "-v", "haproxy": "-v", "wrk": "-v"}
+    """The version that each says it is."""
     found = {}
     for name in names:
-        said = subprocess.run([path(name), flags.get(name, "--version")], capture_output=True, text=True)
-        text = (said.stdout + said.stderr).strip().splitlines()[0]
-        # Envoy begins with its own path.
-        found[name] = text.partition("version: ")[2] if name == "envoy" else text.split(" Copyright")[0]
+        flag = "-v" if name in ("nginx", "haproxy", "wrk") else "--version"
+        said = subprocess.run([path(name), flag], capture_output=True, text=True)
+        found[name] = re.search(r"\d+\.\d+\.\d+[^\s/]*", said.stdout + said.stderr)[0]
     return found
 
 
