@@ -37,6 +37,11 @@ pub fn start(role: &'static str) {
     if log::set_logger(logger).is_ok() {
         let verbose = std::env::var_os("PLIMSOLL_DEBUG").is_some();
         log::set_max_level(if verbose { LevelFilter::Debug } else { LevelFilter::Info });
+        // A policy that panics at every request is caught at every request: its words are bounded like all others.
+        std::panic::set_hook(Box::new(|panic| {
+            let at = panic.location().map(ToString::to_string).unwrap_or_default();
+            log::error!(at:%, what:% = panic.payload_as_str().unwrap_or("unknown"); "panic");
+        }));
     }
 }
 

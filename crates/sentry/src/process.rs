@@ -3,9 +3,11 @@
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use plimsoll_core::config;
 
 use crate::admin::Admin;
@@ -46,12 +48,11 @@ fn serve(options: &Options) -> Result<(), String> {
     }
     last_good.store(&text).map_err(system)?;
 
+    raise_descriptor_limit(&config.sentry);
     // Where a test wants to see the same twice, it replays a record, which has its own seed.
     let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
-    let recorder = options.record.as_deref().map(|path| Recorder::create(path, seed)).transpose()?;
-    if let Some(recorder) = &recorder {
-        recorder.config(&text);
-    }
+    let recorder = options.record.as_deref().and_then(|path| record(path, seed, &text));
+    let loopback = sockets.admin.as_ref().is_none_or(|l| l.bound.ip().is_loopback());
     let (listeners, admin_listeners) = distribute(sockets, &config.sentry);
     let shared = Arc::new(Shared::new(config, listeners.len(), recorder.clone())?);
     let reloads = Arc::<Reloads>::default();
@@ -60,7 +61,7 @@ fn serve(options: &Options) -> Result<(), String> {
     slots.exchange(&shared);
     let channel = UnixStream::from(channel);
     let control = Control {
-        admin: Arc::new(Admin::new(Arc::clone(&shared), Arc::clone(&reloads), restarts)),
+        admin: Arc::new(Admin::new(Arc::clone(&shared), Arc::clone(&reloads), restarts, loopback)),
         admin_listeners,
         reloader: Reloader::new(
             options.config.clone(),
@@ -82,6 +83,32 @@ fn serve(options: &Options) -> Result<(), String> {
     worker::run(WorkerSetup { listeners, shared, seed, ready })?;
     log::info!("drained");
     Ok(())
+}
+
+/// A record that begins with this config. One that cannot be written must not keep a worker from serving.
+fn record(path: &Path, seed: u64, config: &str) -> Option<Arc<Recorder>> {
+    match Recorder::create(path, seed) {
+        Ok(recorder) => {
+            recorder.config(config);
+            Some(recorder)
+        }
+        Err(error) => {
+            log::error!(error:%; "this worker is not recorded");
+            None
+        }
+    }
+}
+
+/// Allows as many descriptors as the system does, and says so where they will not do: two a client connection.
+fn raise_descriptor_limit(config: &config::Sentry) {
+    let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
+    if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, most, most) {
+        log::warn!(error:%; "cannot raise the limit of open files");
+    }
+    let needed = u64::from(config.max_connections) * 2;
+    if most < needed {
+        log::warn!(limit = most, needed; "too few open files are allowed for max_connections");
+    }
 }
 
 /// The config on disk, or else the last one that worked.

@@ -108,9 +108,9 @@ impl Recorder {
     /// Records to a new file, with generators from this seed.
     ///
     /// # Errors
-    /// Where the file cannot be written.
+    /// Where the file cannot be written or is there already: the record of the worker before this one stays whole.
     pub fn create(path: &Path, seed: u64) -> Result<Arc<Recorder>, String> {
-        let file = File::create(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let file = File::create_new(path).map_err(|e| format!("{}: {e}", path.display()))?;
         let tape = Tape { out: BufWriter::new(file), gates: 0, left: MOST_EVENTS };
         Ok(Arc::new(Recorder { seed, tape: Mutex::new(tape) }))
     }

@@ -1,6 +1,6 @@
 //! Going over to another config under load.
 
-use crate::harness::{Load, Sentry, Upstream, get};
+use crate::harness::{Connection, Load, Sentry, Upstream, get, wait_for};
 use crate::pool;
 
 #[test]
@@ -43,6 +43,25 @@ fn a_changed_file_is_noticed_without_a_signal() {
     sentry.log("msg=reloaded", 1);
     assert_eq!(get(sentry.address, "/0").unwrap().status, 200);
     assert_eq!(second.peak(), 1);
+}
+
+#[test]
+fn a_pool_that_changes_leaves_the_slots_alone_that_its_requests_use() {
+    let upstream = Upstream::start();
+    let sentry = Sentry::start(&pool(&upstream, 2));
+    let mut slow: Vec<_> = (0..2).map(|_| Connection::open(sentry.address).unwrap()).collect();
+    slow.iter_mut().for_each(|connection| connection.send("/800", "").unwrap());
+    wait_for("the slots to be taken", || upstream.at_once() == 2);
+    sentry.rewrite(&pool(&upstream, 2).replace("workers = 2", "workers = 2\nmax_queue = 99"));
+    sentry.signal("-HUP");
+    sentry.log("msg=reloaded", 1);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert_eq!(get(sentry.address, "/20").unwrap().status, 200));
+        }
+    });
+    slow.iter_mut().for_each(|connection| assert_eq!(connection.receive().unwrap().status, 200));
+    assert_eq!(upstream.peak(), 2, "the server never saw more than its two workers");
 }
 
 #[test]

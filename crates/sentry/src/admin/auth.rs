@@ -1,12 +1,11 @@
-//! Who may use the admin address: whoever knows the token, where there is one.
+//! The token of the admin address.
 
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 
 /// Whether this request shows the token: `Authorization: Bearer TOKEN`, or `?token=TOKEN` for browsers, which
 /// cannot be told to send a header when one follows a link.
-pub fn allows(token: Option<&str>, request: &Parts) -> bool {
-    let Some(token) = token else { return true };
+pub fn shows(token: &str, request: &Parts) -> bool {
     let bearer = request.headers.get(AUTHORIZATION).and_then(|value| {
         let (scheme, shown) = value.to_str().ok()?.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| shown.trim().to_owned())
@@ -38,7 +37,6 @@ mod tests {
 
     #[test]
     fn only_the_token_opens() {
-        let token = Some("correct-horse");
         for (uri, authorization, opens) in [
             ("/metrics", "Bearer correct-horse", true),
             ("/metrics", "bearer correct-horse", true),
@@ -53,8 +51,7 @@ mod tests {
             ("/?token=", "", false),
             ("/?token=correct-horse", "Bearer wrong", false),
         ] {
-            assert_eq!(allows(token, &parts(uri, authorization)), opens, "{uri} {authorization}");
+            assert_eq!(shows("correct-horse", &parts(uri, authorization)), opens, "{uri} {authorization}");
         }
-        assert!(allows(None, &parts("/", "")));
     }
 }

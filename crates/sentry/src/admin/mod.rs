@@ -14,9 +14,9 @@ mod views;
 use std::sync::Arc;
 
 use http::Uri;
+use http::request::Parts;
 use parking_lot::Mutex;
 use plimsoll_core::Nanos;
-use plimsoll_core::config::Secret;
 
 use self::history::History;
 pub use self::server::serve;
@@ -30,6 +30,8 @@ pub struct Admin {
     reloads: Arc<Reloads>,
     /// Workers that died before this one.
     restarts: u64,
+    /// Whether nobody but this machine can ask.
+    loopback: bool,
     started: Nanos,
     sampled: Mutex<Sampled>,
 }
@@ -41,9 +43,9 @@ struct Sampled {
 }
 
 impl Admin {
-    /// Of a worker that starts now, after `restarts` that died.
-    pub fn new(shared: Arc<Shared>, reloads: Arc<Reloads>, restarts: u64) -> Admin {
-        Admin { shared, reloads, restarts, started: clock::now(), sampled: Mutex::default() }
+    /// Of a worker that starts now, after `restarts` that died, at an address that is `loopback` or not.
+    pub fn new(shared: Arc<Shared>, reloads: Arc<Reloads>, restarts: u64, loopback: bool) -> Admin {
+        Admin { shared, reloads, restarts, loopback, started: clock::now(), sampled: Mutex::default() }
     }
 
     /// Takes note of the counters. Called once a second.
@@ -58,8 +60,13 @@ impl Admin {
         );
     }
 
-    fn token(&self) -> Option<Secret> {
-        self.shared.routing().load().config.sentry.admin_token.clone()
+    /// Whether this request may see more than whether the sentry is up.
+    fn allows(&self, request: &Parts) -> bool {
+        match &self.shared.routing().load().config.sentry.admin_token {
+            Some(token) => auth::shows(token.reveal(), request),
+            // A reload may take the token away, but not the address, which stays the parent's until the next upgrade.
+            None => self.loopback,
+        }
     }
 }
 

@@ -7,10 +7,9 @@ use http::header::{
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use http_body_util::Full;
-use plimsoll_core::config::Secret;
 use serde::Serialize;
 
-use super::{Admin, auth, history, metrics, query, views};
+use super::{Admin, history, metrics, query, views};
 
 const PAGE: &str = include_str!("page.html");
 /// The page brings everything along and loads nothing from anywhere else.
@@ -32,8 +31,8 @@ pub fn answer(admin: &Admin, request: &Parts) -> Response<Full<Bytes>> {
         "/readyz" => return text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
         _ => {}
     }
-    if !auth::allows(admin.token().as_ref().map(Secret::reveal), request) {
-        let mut response = text(StatusCode::UNAUTHORIZED, "this sentry has an admin_token; show it\n");
+    if !admin.allows(request) {
+        let mut response = text(StatusCode::UNAUTHORIZED, "show the admin_token of this sentry\n");
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return response;
     }

@@ -94,6 +94,10 @@ impl Parent {
         let config = config_file::load(&options.config).map_err(|e| e.to_string())?.config;
         let mut sockets = Sockets::default();
         sockets.bind(&config.sentry)?;
+        if let Some(record) = options.record.as_deref().filter(|path| path.exists()) {
+            // A worker only ever begins a record; this is where an old one ends.
+            std::fs::remove_file(record).map_err(|e| format!("{}: {e}", record.display()))?;
+        }
         let memory = |e| format!("cannot reserve shared memory: {e}");
         let (slots_page, last_good) =
             (SlotsPage::create().map_err(memory)?, LastGood::create().map_err(memory)?);
