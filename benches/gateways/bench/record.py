@@ -68,7 +68,7 @@ class Record:
 def _open_loop(raw):
     """The reports of `plimsoll load` among all."""
     for run in raw:
-        yield from (report for report in run.get("reports", [run.get("report")]) if "total" in report)
+        yield from (report for report in run.get("reports", [run.get("report", {})]) if "total" in report)
 
 
 def default_file(id, quick):

@@ -12,26 +12,39 @@ use plimsoll_core::Nanos;
 /// How long a round takes, unless the case asks for another length.
 const ROUND_NS: f64 = 2e6;
 
-/// A loop to be timed.
+/// A loop to be timed: runs so many turns.
+type Loop = Box<dyn FnMut(usize)>;
+
+/// A loop with a name.
 pub struct Case {
     pub name: String,
     /// Most nanoseconds a turn that the project promises.
     pub target_ns: Option<f64>,
     /// How long a round takes.
     pub round_ns: f64,
-    /// Runs so many turns.
-    run: Box<dyn FnMut(usize)>,
+    prepare: Option<Box<dyn FnOnce() -> Loop>>,
+    run: Option<Loop>,
 }
 
 impl Case {
-    pub fn new(name: impl Into<String>, target_ns: Option<f64>, run: impl FnMut(usize) + 'static) -> Case {
-        Case { name: name.into(), target_ns, round_ns: ROUND_NS, run: Box::new(run) }
+    /// `prepare` makes the loop when it is first run.
+    pub fn new<F: FnMut(usize) + 'static>(
+        name: impl Into<String>,
+        target_ns: Option<f64>,
+        prepare: impl FnOnce() -> F + 'static,
+    ) -> Case {
+        let prepare: Box<dyn FnOnce() -> Loop> = Box::new(|| Box::new(prepare()));
+        Case { name: name.into(), target_ns, round_ns: ROUND_NS, prepare: Some(prepare), run: None }
     }
 
     /// Runs so many turns and returns nanoseconds a turn.
     pub fn time(&mut self, turns: usize) -> f64 {
+        if let Some(prepare) = self.prepare.take() {
+            self.run = Some(prepare());
+        }
+        let run = self.run.as_mut().expect("it is prepared");
         let began = Instant::now();
-        (self.run)(turns);
+        run(turns);
         began.elapsed().as_nanos() as f64 / turns as f64
     }
 
