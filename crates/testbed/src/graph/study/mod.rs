@@ -22,6 +22,7 @@ use super::Options;
 use super::broker::SLO;
 use super::cluster::Cluster;
 use super::queries::QueryType;
+use crate::clock::Clock;
 use client::Client;
 use load::{Load, Mix};
 pub use starvation::{Estimates, Starvation};
@@ -219,6 +220,20 @@ struct Study {
     client: Client,
 }
 
+/// A load that is being measured, and what went before it and may still wait for answers.
+struct WarmLoad {
+    warming: Load,
+    measured: Load,
+}
+
+impl WarmLoad {
+    /// The report on what was measured.
+    fn finish(self) -> io::Result<Value> {
+        self.warming.finish()?;
+        self.measured.finish()
+    }
+}
+
 impl Study {
     /// A fresh store with this policy at its broker.
     fn store(&self, policy: &str) -> io::Result<Cluster> {
@@ -228,24 +243,23 @@ impl Study {
         Cluster::start(&self.options.program, &store, SocketAddr::from(([127, 0, 0, 1], 0)))
     }
 
-    /// Loads the store and throws the figures away.
-    fn warm_up(&self, store: &Cluster, mix: &Mix, rate_per_s: f64) -> io::Result<()> {
+    /// Loads the store for as long as the warm-up takes and returns when the measurement has begun. The load goes on
+    /// without a gap, in which queues would drain.
+    fn load(&self, store: &Cluster, mix: &Mix, rate_per_s: f64) -> io::Result<WarmLoad> {
+        let StudyOptions { program, warm_up, measure, seed, .. } = &self.options;
+        let start = |duration, seed| Load::start(program, store.broker(), mix, rate_per_s, duration, seed);
+        let clock = Clock::start();
         // Other arrivals than those that are measured.
-        let seed = self.options.seed.wrapping_add(1_000);
-        Load::start(&self.options.program, store.broker(), mix, rate_per_s, self.options.warm_up, seed)?
-            .finish()?;
-        self.client.delete(store.broker(), "/stats")
-    }
-
-    fn load(&self, store: &Cluster, mix: &Mix, rate_per_s: f64) -> io::Result<Load> {
-        let StudyOptions { program, measure, seed, .. } = &self.options;
-        Load::start(program, store.broker(), mix, rate_per_s, *measure, *seed)
+        let warming = start(*warm_up, seed.wrapping_add(1_000))?;
+        clock.sleep_until(*warm_up);
+        let measured = start(*measure, *seed)?;
+        self.client.delete(store.broker(), "/stats")?;
+        Ok(WarmLoad { warming, measured })
     }
 
     /// Answers a second of a store that has more to do than it can.
     fn capacity_per_s(&self, mix: &Mix) -> io::Result<f64> {
         let store = self.store(SATURATING_POLICY)?;
-        self.warm_up(&store, mix, SATURATING_RATE_PER_S)?;
         let report = self.load(&store, mix, SATURATING_RATE_PER_S)?.finish()?;
         let total = &report["total"];
         if count(&total["rejected"]) < count(&total["sent"]) / 10 {
@@ -259,7 +273,6 @@ impl Study {
     fn measure(&self, policy: &str, load: f64, capacity_per_s: f64) -> io::Result<Run> {
         let (mix, rate_per_s) = (Mix::paper(), load * capacity_per_s);
         let store = self.store(policy)?;
-        self.warm_up(&store, &mix, rate_per_s)?;
         let report = self.load(&store, &mix, rate_per_s)?.finish()?;
         let stats = self.client.get(store.broker(), "/stats")?;
         let (total, decision) = (&report["total"], &stats["decision_us"]);

@@ -59,15 +59,11 @@ pub(super) fn show(study: &Study) -> io::Result<Starvation> {
     let mix = Mix::of([(FAST, 1.0), (SLOW, SLOW_PER_FAST)]);
     let rate_per_s = FAST_LOAD * capacity_per_s * (1.0 + SLOW_PER_FAST);
     let store = study.store("bouncer")?;
-    study.warm_up(&store, &mix, rate_per_s)?;
     let load = study.load(&store, &mix, rate_per_s)?;
     let clock = Clock::start();
-    // Begins when the queue is there again: the load pauses between warm-up and measurement.
-    clock.sleep_until(study.options.measure.min(SHOWN));
-    let start = clock.now();
     let mut samples = Vec::new();
-    while clock.now().since(start) < SHOWN {
-        let at_ms = clock.now().since(start).as_millis_f64();
+    while clock.now() < SHOWN {
+        let at_ms = clock.now().as_millis_f64();
         samples.push(Estimates::read(at_ms, &study.client.get(store.broker(), "/classes")?));
         clock.sleep_until(clock.now() + STEP);
     }
