@@ -9,6 +9,7 @@ use plimsoll_core::rng::chance;
 use plimsoll_core::{ClassId, Grant, Nanos, Rng, Verdict};
 
 use crate::bouncer::Bouncer;
+use crate::budget::Budget;
 use crate::policy::{Policy, Scene};
 use crate::ratios::AcceptanceRatios;
 
@@ -17,12 +18,18 @@ pub struct Allowance {
     bouncer: Bouncer,
     share: f64,
     ratios: AcceptanceRatios,
+    budget: Budget,
 }
 
 impl Allowance {
     /// `share` is the paper's A, in 0..1; 0.01 to 0.1 is sensible.
     pub fn new(share: f64, classes: usize, now: Nanos) -> Allowance {
-        Allowance { bouncer: Bouncer::new(classes), share, ratios: AcceptanceRatios::new(classes, now) }
+        Allowance {
+            bouncer: Bouncer::new(classes),
+            share,
+            ratios: AcceptanceRatios::new(classes, now),
+            budget: Budget::new(now),
+        }
     }
 }
 
@@ -33,7 +40,12 @@ impl Policy for Allowance {
             return verdict;
         }
         let starving = self.ratios.of(scene.class).is_none_or(|ratio| ratio < self.share);
-        if starving || chance(rng, self.share) { Verdict::Admit(Grant::Allowance) } else { verdict }
+        let helped = starving || chance(rng, self.share);
+        if helped && self.budget.spend(scene.estimator, scene.class) {
+            Verdict::Admit(Grant::Allowance)
+        } else {
+            verdict
+        }
     }
 
     fn settled(&self, class: ClassId, admitted: bool) {
@@ -41,6 +53,7 @@ impl Policy for Allowance {
     }
 
     fn tick(&self, estimator: &Estimator, interval_ended: bool, now: Nanos) -> Nanos {
+        self.budget.fill(estimator, now);
         self.bouncer.tick(estimator, interval_ended, now).min(self.ratios.advance(now))
     }
 }

@@ -18,6 +18,7 @@ pub mod accept_fraction;
 pub mod adaptive;
 pub mod allowance;
 pub mod bouncer;
+mod budget;
 pub mod build;
 pub mod codel;
 pub mod fair_share;

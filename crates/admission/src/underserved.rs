@@ -10,6 +10,7 @@ use plimsoll_core::sync::{AtomicU64, Ordering::Relaxed};
 use plimsoll_core::{ClassId, Grant, Nanos, Rng, Verdict};
 
 use crate::bouncer::Bouncer;
+use crate::budget::Budget;
 use crate::policy::{Policy, Scene};
 use crate::ratios::AcceptanceRatios;
 
@@ -18,6 +19,7 @@ pub struct Underserved {
     bouncer: Bouncer,
     alpha: f64,
     ratios: AcceptanceRatios,
+    budget: Budget,
     /// The mean acceptance ratio, an `f64`, as of the last tick: it takes a pass over all classes.
     mean_ratio: AtomicU64,
 }
@@ -29,6 +31,7 @@ impl Underserved {
             bouncer: Bouncer::new(classes),
             alpha,
             ratios: AcceptanceRatios::new(classes, now),
+            budget: Budget::new(now),
             mean_ratio: AtomicU64::new(1.0f64.to_bits()),
         }
     }
@@ -42,7 +45,8 @@ impl Policy for Underserved {
         }
         let mean = f64::from_bits(self.mean_ratio.load(Relaxed));
         let x = mean - self.ratios.of(scene.class).unwrap_or(1.0);
-        if x > 0.0 && chance(rng, self.alpha * x / (1.0 + x)) {
+        let helped = x > 0.0 && chance(rng, self.alpha * x / (1.0 + x));
+        if helped && self.budget.spend(scene.estimator, scene.class) {
             Verdict::Admit(Grant::Underserved)
         } else {
             verdict
@@ -54,6 +58,7 @@ impl Policy for Underserved {
     }
 
     fn tick(&self, estimator: &Estimator, interval_ended: bool, now: Nanos) -> Nanos {
+        self.budget.fill(estimator, now);
         let next = self.ratios.advance(now);
         self.mean_ratio.store(self.ratios.mean().to_bits(), Relaxed);
         self.bouncer.tick(estimator, interval_ended, now).min(next)

@@ -58,8 +58,9 @@ fn fill(gate: &Gate, rng: &mut Rng) -> (u32, Refusal) {
 fn bouncer_admits_up_to_the_objective_and_says_which_one_stopped_it() {
     let gate = warm_gate(&Policy::Bouncer(Override::Never), 10, 800);
     let (n, refusal) = fill(&gate, &mut seeded(1, 1));
-    // 17 ms of wait for ten processes are 170 requests of 1 ms; the next would make the median 18.1 ms.
-    assert!((168..=173).contains(&n), "{n}");
+    // 17 ms of wait for ten processes are 170 ms of work. A turn is the 8 ms that requests took on average, which leaves room
+    // for 162 requests of 1 ms.
+    assert!((160..=165).contains(&n), "{n}");
     assert_eq!((refusal.mechanism, refusal.limit), (Mechanism::Bouncer, Limit::Percentile(Percentile::P50)));
     let text = refusal.to_string();
     assert!(
