@@ -108,7 +108,7 @@ impl Reloader {
         self.reloads.done.fetch_add(1, Relaxed);
         log::info!(config:% = self.path.display(); "reloaded");
         if let Some(what) = late {
-            log::warn!(what; "takes effect at the next upgrade (SIGUSR2) or restart");
+            log::warn!(what:%; "takes effect at the next upgrade (SIGUSR2) or restart");
         }
         if let Err(error) = self.last_good.store(&self.seen) {
             log::warn!(error:%; "the config is not kept for a worker that restarts");
@@ -123,15 +123,13 @@ impl Reloader {
 }
 
 /// What of the difference between two configs lies with the parent, and so does not change by a reload.
-fn needs_upgrade(before: &Config, after: &Config) -> Option<&'static str> {
+fn needs_upgrade(before: &Config, after: &Config) -> Option<String> {
     let (before, after) = (&before.sentry, &after.sentry);
-    if before.listen != after.listen {
-        Some("listen")
-    } else if before.admin != after.admin {
-        Some("admin")
-    } else if before.threads != after.threads {
-        Some("threads")
-    } else {
-        None
-    }
+    let keys = [
+        ("listen", before.listen != after.listen),
+        ("admin", before.admin != after.admin),
+        ("threads", before.threads != after.threads),
+    ];
+    let changed: Vec<_> = keys.iter().filter(|(_, changed)| *changed).map(|(key, _)| *key).collect();
+    (!changed.is_empty()).then(|| changed.join(", "))
 }

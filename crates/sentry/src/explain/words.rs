@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 
+use plimsoll_core::{Nanos, Percentile};
+
 use crate::admin::model::{ClassView, DecisionView, Overview, PercentileView, PoolView, RefusalView};
 
 /// The report on one class, or on all of them.
@@ -156,7 +158,7 @@ fn who_fills(pool: &PoolView, classes: &[&ClassView]) -> Option<String> {
             format!("{} {share:.0} % ({} of {each})", c.name, per_second(c.rate.admitted))
         })
         .collect();
-    Some(format!("what was let in keeps {total:.1} of {} slots busy: {}", pool.slots, top.join(", ")))
+    Some(format!("what was let in is work for {total:.1} of {} slots: {}", pool.slots, top.join(", ")))
 }
 
 /// What an operator could change, for the kind of refusal that it is.
@@ -182,9 +184,8 @@ fn what_helps(pool: &PoolView, class: &ClassView, refusal: Option<&RefusalView>)
         "queue-length" if refusal.mechanism == "max-queue" => {
             format!("{room}; a higher `max_queue` only makes requests wait longer")
         }
-        _ if class.allowed_work_ms < 0.0 => format!(
-            "a higher objective or a faster server: even with an empty queue it takes longer than {} allows",
-            refusal.limit
+        limit if class.allowed_work_ms < 0.0 && limit.parse::<Percentile>().is_ok() => format!(
+            "a higher objective or a faster server: even with an empty queue it takes longer than {limit} allows"
         ),
         _ => room,
     };
@@ -192,7 +193,7 @@ fn what_helps(pool: &PoolView, class: &ClassView, refusal: Option<&RefusalView>)
 }
 
 fn time(ms: f64) -> String {
-    plimsoll_core::Nanos::from_secs_f64(ms / 1_000.0).to_string()
+    Nanos::from_secs_f64(ms / 1_000.0).to_string()
 }
 
 fn per_second(rate: f64) -> String {
@@ -266,7 +267,7 @@ mod tests {
             "class browse: over the last 10 s 300/s offered, 180/s admitted, 120/s refused",
             "p50: objective 18ms, measured 17ms, a request that came now would take 36ms: too long",
             "its p50 would be 36ms, its objective is 18ms",
-            "keeps 7.5 of 8 slots busy: default 88 % (110/s of 60ms), browse 12 % (180/s of 5ms)",
+            "is work for 7.5 of 8 slots: default 88 % (110/s of 60ms), browse 12 % (180/s of 5ms)",
             "about 1 more slots (servers) for the 120/s that are refused",
         ] {
             assert!(text.contains(part), "{part}\nis not in\n{text}");

@@ -149,12 +149,6 @@ impl Parent {
 
     /// True if everything ended as asked.
     fn run(mut self) -> Result<bool, String> {
-        for listener in &self.held.sockets.traffic {
-            log::info!(address:% = listener.bound, sockets = listener.sockets.len(); "listening");
-        }
-        if let Some(admin) = &self.held.sockets.admin {
-            log::info!(address:% = admin.bound; "admin listening");
-        }
         // A worker may have ended while this process was becoming another binary.
         let mut orders = self.reap();
         orders.extend(self.lifecycle.start());
@@ -223,14 +217,20 @@ impl Parent {
     fn worker_ready(&mut self, pid: u32) -> Vec<Order> {
         let now = clock::now();
         let orders = self.lifecycle.ready(pid, now);
+        if let Ok(loaded) = config_file::load(&self.options.config) {
+            self.held.sockets.release(&loaded.config.sentry);
+        }
+        for listener in &self.held.sockets.traffic {
+            log::info!(address:% = listener.bound, sockets = listener.sockets.len(); "listening");
+        }
+        if let Some(admin) = &self.held.sockets.admin {
+            log::info!(address:% = admin.bound; "admin listening");
+        }
         match self.unserved_since.take() {
             Some(since) => {
                 log::info!(worker = pid, unserved_ms = now.since(since).as_millis_f64(); "worker ready")
             }
             None => log::info!(worker = pid; "worker ready"),
-        }
-        if let Ok(loaded) = config_file::load(&self.options.config) {
-            self.held.sockets.release(&loaded.config.sentry);
         }
         orders
     }
