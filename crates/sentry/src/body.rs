@@ -163,21 +163,16 @@ impl Running {
         if let Some(frame) = self.ahead.take() {
             return Poll::Ready(Some(Ok(frame)));
         }
-        let frame = Pin::new(&mut self.incoming).poll_frame(cx);
-        if frame.is_ready() {
-            return frame;
-        }
-        self.link.drive(cx);
-        Pin::new(&mut self.incoming).poll_frame(cx)
+        self.link.poll_frame(&mut self.incoming, cx)
     }
 
     /// The server has sent the last of it.
-    pub fn complete(self, cx: &mut Context<'_>) {
+    pub fn complete(self) {
         let Running { link, lease, ticket, thread, upload, keep, .. } = self;
         ticket.complete(clock::refresh());
         // While the request itself is still under way, the connection cannot carry another.
         if upload.is_none_or(|upload| upload.ended()) {
-            thread.connections.give_back(lease.server().id, link, keep, cx);
+            thread.connections.give_back(lease.server().id, link, keep);
         }
     }
 
@@ -217,7 +212,7 @@ impl Exchange {
         match frame {
             Poll::Ready(Some(Ok(frame))) => {
                 if running.incoming.is_end_stream() || frame.is_trailers() {
-                    self.complete(slot.take(), cx);
+                    self.complete(slot.take());
                 } else {
                     self.turn.set(Turn::Client(clock::coarse() + running.client_pause));
                 }
@@ -230,7 +225,7 @@ impl Exchange {
                 Poll::Ready(Some(Err(BrokenOff(Failure::Truncated))))
             }
             Poll::Ready(None) => {
-                self.complete(slot.take(), cx);
+                self.complete(slot.take());
                 Poll::Ready(None)
             }
             Poll::Pending => {
@@ -247,10 +242,10 @@ impl Exchange {
         }
     }
 
-    fn complete(&self, running: Option<Running>, cx: &mut Context<'_>) {
+    fn complete(&self, running: Option<Running>) {
         self.end(true);
         if let Some(running) = running {
-            running.complete(cx);
+            running.complete();
         }
     }
 

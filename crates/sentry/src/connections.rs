@@ -1,27 +1,27 @@
 //! Connections to servers, kept open between requests. Each thread has its own, so that neither taking nor
 //! returning one locks.
 //!
-//! An HTTP/1 connection has no task: whoever uses it drives it, from the same task that serves the client. That
-//! saves two wake-ups a request. Only a connection that is still sending the request when the response has
-//! begun gets a task of its own, because a client that does not read the response must not keep the server from
-//! getting the rest of the request. HTTP/2 connections carry many requests, and have a task each.
+//! An HTTP/1 connection has no task: whoever uses it drives it, from the same task that serves the client. Only a
+//! connection that is still sending the request when the response has begun gets a task of its own, because a client
+//! that does not read the response must not keep the server from getting the rest of the request. HTTP/2
+//! connections carry many requests, and have a task each.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll};
 
 use http::{Request, Response};
+use http_body::{Body, Frame};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use plimsoll_core::Nanos;
 use tokio::sync::Semaphore;
 
 use crate::clock;
+use crate::http1::Http1;
 use crate::upload::UploadBody;
-use crate::upstream::ServerIo;
 
 /// How long an idle connection is kept: shorter than what most servers keep it, so that it is rarely found dead.
 const IDLE: Nanos = Nanos::from_secs(30);
@@ -29,27 +29,6 @@ const IDLE: Nanos = Nanos::from_secs(30);
 const LOOK: Nanos = Nanos::from_secs(1);
 /// Requests that share an HTTP/2 connection. RFC 9113 asks servers to allow at least a hundred.
 const STREAMS: u32 = 100;
-
-/// An HTTP/1 connection.
-pub struct Http1 {
-    sender: http1::SendRequest<UploadBody>,
-    /// Gone once the connection is closed: hyper gives a request that was not sent back when this is dropped.
-    driver: Option<http1::Connection<ServerIo, UploadBody>>,
-    idle_since: Nanos,
-}
-
-impl Http1 {
-    /// Makes progress; false once the connection is closed.
-    #[inline]
-    fn drive(&mut self, cx: &mut Context<'_>) -> bool {
-        if let Some(driver) = &mut self.driver
-            && Pin::new(driver).poll(cx).is_ready()
-        {
-            self.driver = None;
-        }
-        self.driver.is_some()
-    }
-}
 
 /// An HTTP/2 connection.
 pub struct Http2 {
@@ -95,14 +74,6 @@ pub enum SendError {
 }
 
 impl Link {
-    /// A fresh HTTP/1 connection.
-    pub fn http1(
-        sender: http1::SendRequest<UploadBody>,
-        driver: http1::Connection<ServerIo, UploadBody>,
-    ) -> Link {
-        Link::Http1(Box::new(Http1 { sender, driver: Some(driver), idle_since: Nanos::ZERO }))
-    }
-
     /// How long the connection had been idle before this; zero where others use it too.
     pub fn was_idle(&self, now: Nanos) -> Nanos {
         match self {
@@ -119,14 +90,7 @@ impl Link {
     /// Sends a request and waits for the head of its response.
     pub async fn send(&mut self, request: Request<UploadBody>) -> Result<Response<Incoming>, SendError> {
         let answer = match self {
-            Link::Http1(connection) => {
-                let mut answer = pin!(connection.sender.try_send_request(request));
-                poll_fn(|cx| {
-                    connection.drive(cx);
-                    answer.as_mut().poll(cx)
-                })
-                .await
-            }
+            Link::Http1(connection) => connection.send(request).await,
             Link::Http2(stream) => stream.0.sender.clone().try_send_request(request).await,
             Link::Driven(sender) => sender.try_send_request(request).await,
         };
@@ -139,19 +103,22 @@ impl Link {
     /// Gives an HTTP/1 connection a task of its own, which also lets it become something else.
     #[must_use]
     pub fn detach(self) -> Link {
-        let Link::Http1(connection) = self else { return self };
-        let Http1 { sender, driver, .. } = *connection;
-        if let Some(driver) = driver {
-            tokio::task::spawn_local(driver.with_upgrades());
+        match self {
+            Link::Http1(connection) => Link::Driven(connection.detach()),
+            other => other,
         }
-        Link::Driven(sender)
     }
 
-    /// Makes progress on whatever the response waits for.
+    /// What comes next of a response's body.
     #[inline]
-    pub fn drive(&mut self, cx: &mut Context<'_>) {
-        if let Link::Http1(connection) = self {
-            connection.drive(cx);
+    pub fn poll_frame(
+        &mut self,
+        body: &mut Incoming,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<bytes::Bytes>, hyper::Error>>> {
+        match self {
+            Link::Http1(connection) => connection.poll_frame(body, cx),
+            Link::Driven(_) | Link::Http2(_) => Pin::new(body).poll_frame(cx),
         }
     }
 }
@@ -159,7 +126,7 @@ impl Link {
 /// The connections of one thread to the servers of all pools, by [`Server::id`](crate::balance::Server).
 #[derive(Default)]
 pub struct Connections {
-    servers: RefCell<HashMap<u64, Kept>>,
+    servers: RefCell<BTreeMap<u64, Kept>>,
     last_look: Cell<Nanos>,
 }
 
@@ -205,11 +172,9 @@ impl Connections {
 
     /// Takes back a connection whose response has ended. It is closed if it cannot be used again, or if `most` are
     /// idle already.
-    pub fn give_back(&self, server: u64, link: Link, most: usize, cx: &mut Context<'_>) {
+    pub fn give_back(&self, server: u64, link: Link, most: usize) {
         let Link::Http1(mut connection) = link else { return };
-        // It is ready once it has seen that the exchange is over.
-        let ready = connection.sender.is_ready() || (connection.drive(cx) && connection.sender.is_ready());
-        if !ready || connection.driver.is_none() {
+        if !connection.rest() {
             return;
         }
         connection.idle_since = clock::coarse();
@@ -226,12 +191,9 @@ impl Connections {
             return;
         }
         self.last_look.set(now);
-        // Nobody needs waking: whoever takes the connection next polls it first.
-        let mut cx = Context::from_waker(Waker::noop());
         self.servers.borrow_mut().retain(|_, kept| {
-            kept.idle.retain_mut(|connection| {
-                now.since(connection.idle_since) < IDLE && connection.drive(&mut cx)
-            });
+            kept.idle
+                .retain_mut(|connection| now.since(connection.idle_since) < IDLE && connection.is_open());
             kept.http2.retain(|connection| {
                 let idle = connection.streams.get() == 0 && now.since(connection.idle_since.get()) >= IDLE;
                 !idle && !connection.sender.is_closed()

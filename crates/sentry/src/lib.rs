@@ -26,6 +26,7 @@ mod explain;
 mod guard;
 mod headers;
 mod health;
+mod http1;
 mod listener;
 mod peer;
 mod process;

@@ -408,7 +408,7 @@ fn whole(
         }
     }
     if let Some(running) = slot.take() {
-        running.complete(cx);
+        running.complete();
     }
     Ok(Some(body))
 }

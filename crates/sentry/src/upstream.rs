@@ -16,6 +16,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::balance::Server;
 use crate::connections::{Connections, Link};
+use crate::http1::Http1;
 use crate::state::Pool;
 
 /// The largest response head, and the most that is read ahead of a response's body.
@@ -154,7 +155,7 @@ async fn connect(
     let io = TokioIo::new(io);
     if !http2 {
         let (sender, driver) = http1::Builder::new().max_buf_size(BUFFER).handshake(io).await?;
-        return Ok(Link::http1(sender, driver));
+        return Ok(Link::Http1(Box::new(Http1::new(sender, driver))));
     }
     let (sender, driver) = http2::Builder::new(LocalExecutor)
         .initial_stream_window_size(STREAM_WINDOW)
