@@ -135,25 +135,13 @@ impl Setup {
         self.outcome(scenario, &stats)
     }
 
-    /// What the synthetic requests that count really ask of the server, as a multiple of what it can do. By chance that is
-    /// a little more or less than the load.
-    pub fn offered_load(&self, scenario: &Scenario) -> f64 {
-        let mut counted = self.traffic(scenario).skip(self.warmup as usize).take(self.queries as usize);
-        let Some(first) = counted.next() else { return self.load };
-        let (mut work, mut last) = (first.service.0 as f64, first.at);
-        for arrival in counted {
-            work += arrival.service.0 as f64;
-            last = arrival.at;
-        }
-        work / (last.since(first.at).0 as f64 * f64::from(scenario.engine.processes))
-    }
-
     /// Runs synthetic traffic before the eyes of `observer`.
     pub fn observe(&self, scenario: &Scenario, progress: &dyn Fn(u64), observer: &mut impl Observer) {
         self.drive(scenario, self.traffic(scenario), progress, observer);
     }
 
-    fn traffic<'a>(&self, scenario: &'a Scenario) -> Traffic<'a> {
+    /// Its synthetic traffic, without an end.
+    pub fn traffic<'a>(&self, scenario: &'a Scenario) -> Traffic<'a> {
         let Scenario { arrivals, shares, services, .. } = scenario;
         Traffic::new(arrivals, self.load * scenario.full_load_per_s(), shares, services, self.seed)
     }

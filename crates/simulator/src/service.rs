@@ -66,6 +66,20 @@ impl ServiceTime {
         }
     }
 
+    /// The same times, each longer by this factor.
+    pub fn scaled(&self, factor: f64) -> ServiceTime {
+        let nanos = |value: &Nanos| Nanos((value.0 as f64 * factor) as u64);
+        match self {
+            ServiceTime::Lognormal { mu, sigma } => {
+                ServiceTime::Lognormal { mu: mu + factor.ln(), sigma: *sigma }
+            }
+            ServiceTime::Exponential(mean) => ServiceTime::Exponential(mean * factor),
+            ServiceTime::Constant(value) => ServiceTime::Constant(nanos(value)),
+            ServiceTime::Pareto { min, alpha } => ServiceTime::Pareto { min: min * factor, alpha: *alpha },
+            ServiceTime::Empirical(values) => ServiceTime::Empirical(values.iter().map(nanos).collect()),
+        }
+    }
+
     /// Draws one; at least a nanosecond.
     #[inline]
     pub fn sample(&self, rng: &mut Rng) -> Nanos {
@@ -146,6 +160,23 @@ mod tests {
         }
         let (_, drawn) = sorted(&Service::Constant { mean: MEAN });
         assert_eq!((drawn[0], drawn[drawn.len() - 1]), (MEAN.0, MEAN.0));
+    }
+
+    #[test]
+    fn scaling_scales_every_draw() {
+        for service in [
+            ServiceTime::Lognormal { mu: 16.0, sigma: 0.9 },
+            ServiceTime::Exponential(1e7),
+            ServiceTime::Constant(MEAN),
+            ServiceTime::Pareto { min: 1e7, alpha: 2.0 },
+            ServiceTime::Empirical(vec![MEAN, Nanos(3 * MEAN.0)]),
+        ] {
+            let longer = service.scaled(1.5);
+            assert_near(longer.mean_ns(), 1.5 * service.mean_ns(), 1e-6, "mean");
+            let (mut rng, mut same) = (seeded(1, 0), seeded(1, 0));
+            let (drawn, expected) = (longer.sample(&mut rng).0 as f64, service.sample(&mut same).0 as f64);
+            assert_near(drawn, 1.5 * expected, 1e-6, "a draw");
+        }
     }
 
     #[test]

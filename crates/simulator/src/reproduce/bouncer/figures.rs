@@ -1,13 +1,12 @@
 //! Figures 6 to 10 and 14.
 
 use super::study::{
-    ACCEPT_FRACTION, ALLOWANCE, BASIC, MAXQL, MAXQWT, MAXQWT_PER_CLASS, OVERLOAD, Study, UNDERSERVED,
+    ACCEPT_FRACTION, ALLOWANCE, BASIC, Cell, MAXQL, MAXQWT, MAXQWT_PER_CLASS, OVERLOAD, Study, UNDERSERVED,
 };
 use super::tables::with_parameter;
 use crate::figures::{Chart, Figure, Line};
 use crate::reproduce::findings::{Findings, Row};
 use crate::reproduce::values;
-use crate::run::Outcome;
 
 /// The policies of Fig. 6 to 8, by the names that the paper's values have for them.
 const PEERS: [(&str, &str); 4] =
@@ -47,7 +46,7 @@ pub fn fig6(study: &Study) -> Findings {
 /// Utilisation.
 pub fn fig7(study: &Study) -> Findings {
     let paper = &values::bouncer().figures;
-    let sweeps = PEERS.map(|(_, policy)| sweep(study, policy, |outcome| outcome.utilization_pct));
+    let sweeps = PEERS.map(|(_, policy)| sweep(study, policy, Cell::utilization_pct));
     let mut rows = Vec::new();
     for ((name, policy), sweep) in PEERS.iter().zip(&sweeps) {
         let target = match *policy {
@@ -65,7 +64,7 @@ pub fn fig7(study: &Study) -> Findings {
 /// Rejections of all classes together.
 pub fn fig8(study: &Study) -> Findings {
     let values::Bouncer { figures: paper, table3, .. } = values::bouncer();
-    let sweeps = PEERS.map(|(_, policy)| sweep(study, policy, Outcome::rejected_pct));
+    let sweeps = PEERS.map(|(_, policy)| sweep(study, policy, Cell::rejected_pct));
     let mut rows = Vec::new();
     // Two policies that keep every process busy reject the same but for chance, so an order needs a notion of equal.
     // That of Table 3 it is: so near the overall rejections of a run must come.
@@ -114,7 +113,8 @@ pub fn fig10(study: &Study) -> Findings {
     for (parameter, arguments) in [("allowance", &table4.allowance), ("underserved", &table5.alpha)] {
         let policies = with_parameter(parameter, arguments);
         let cells: Vec<_> = policies.iter().map(|policy| (policy.as_str(), OVERLOAD)).collect();
-        let line: Vec<_> = arguments.iter().copied().zip(study.slow_p50_ms(&cells)).collect();
+        let p50s = study.cells(&cells).into_iter().map(|cell| cell.slow_p50_ms());
+        let line: Vec<_> = arguments.iter().copied().zip(p50s).collect();
         for (argument, ours) in &line {
             rows.push(Row::beside(format!("{parameter}={argument}, slow rt_p50, ms"), None, Some(*ours)));
         }
@@ -135,8 +135,8 @@ pub fn fig10(study: &Study) -> Findings {
 /// MaxQWT with a limit of its own for every class can do what Bouncer does, once somebody has found the limits.
 pub fn fig14(study: &Study) -> Findings {
     let policies = [("bouncer", BASIC), ("maxqwt, a limit a class", MAXQWT_PER_CLASS)];
-    let p50s = policies.map(|(_, policy)| slow_p50_ms(study, policy));
-    let rejections = policies.map(|(_, policy)| sweep(study, policy, Outcome::rejected_pct));
+    let p50s = policies.map(|(_, policy)| sweep(study, policy, Cell::slow_p50_ms));
+    let rejections = policies.map(|(_, policy)| sweep(study, policy, Cell::rejected_pct));
     let mut rows = Vec::new();
     for ((name, _), (p50s, rejections)) in policies.iter().zip(p50s.iter().zip(&rejections)) {
         for (&(load, p50), &(_, rejected)) in p50s.iter().zip(rejections) {
@@ -151,8 +151,8 @@ pub fn fig14(study: &Study) -> Findings {
     Findings { rows, figures: vec![figure("fig14", charts)] }
 }
 
-fn sweep(study: &Study, policy: &str, value: impl Fn(&Outcome) -> f64) -> Sweep {
-    study.over_loads(policy).into_iter().map(|(load, outcome)| (load, value(&outcome))).collect()
+fn sweep(study: &Study, policy: &str, value: impl Fn(&Cell) -> f64) -> Sweep {
+    study.over_loads(policy).iter().map(|(load, cell)| (*load, value(cell))).collect()
 }
 
 fn slow_p50_ms(study: &Study, policy: &str) -> Sweep {

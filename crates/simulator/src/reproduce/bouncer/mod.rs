@@ -2,6 +2,7 @@
 
 mod figures;
 mod overhead;
+mod sample;
 mod study;
 mod tables;
 

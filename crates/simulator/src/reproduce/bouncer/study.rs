@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use plimsoll_core::Nanos;
 use plimsoll_core::config::workload::Workload;
@@ -15,8 +16,12 @@ use crate::run::{ClassOutcome, Outcome, Setup};
 use crate::scenario::Scenario;
 use crate::work::Work;
 
+use super::sample::Sample;
+
 /// Table 1 of the paper.
 const WORKLOAD: &str = include_str!("../../../../../paper/bouncer.toml");
+/// In its order.
+const CLASSES: [&str; 4] = ["fast", "medium_fast", "medium_slow", "slow"];
 
 // Table 2 has lost its limits. What is left of them is how Fig. 6 looks: the queue waits that give the slow class
 // its plateaus. Its median takes 13.1 ms, so waits of 27 and 9 ms do; 400 requests of 6.614 ms each
@@ -41,112 +46,144 @@ pub const MAXQWT_PER_CLASS: &str =
 /// The load of Tables 4 and 5 and of Fig. 10.
 pub const OVERLOAD: f64 = 1.5;
 
-/// A median of fewer response times than this is too noisy to hold against an objective. (Of this many lognormal ones with the
-/// sigma of the slow class it is known within 1 %.) At 1.5 times the full load Bouncer lets 1 % of the slow class in.
-const ENOUGH_SERVED: u64 = 10_000;
+/// Runs that a cell of the paper's tables is the mean of. So are ours, but for the quick ones, which are single runs.
+const RUNS: u64 = 5;
+/// Of one run, as in the paper, and before them.
+const QUERIES: u64 = 1_500_000;
+const WARM_UP: u64 = QUERIES / 10;
+/// Response times that a median must be of to be held against an objective: of this many lognormal ones with the sigma of the slow
+/// class it is known within 0.7 %. At 1.5 times the full load Bouncer lets 1 % of the slow class in.
+const ENOUGH_SERVED: u64 = 30_000;
 /// Most runs of one policy at one load.
 const MAX_RUNS: u64 = 40;
 
-/// One run of the study.
-#[derive(Clone, Debug, PartialEq)]
-struct Cell {
-    policy: String,
-    load: f64,
-    /// Runs of the same policy and load differ in their seeds.
-    repetition: u64,
+/// The study and the runs that were made for it.
+pub struct Study {
+    settings: Settings,
+    samples: RefCell<Vec<Arc<Sample>>>,
+    /// By policy and load, the sample's number being the place in the list.
+    made: RefCell<HashMap<(String, u64), Runs>>,
+    work: Work,
 }
 
-/// Runs that are kept.
-pub struct Study {
-    scenario: Scenario,
-    settings: Settings,
-    made: RefCell<Vec<(Cell, Rc<Outcome>)>>,
-    /// By repetition: what the traffic of its seed offers at load 1.
-    offered: RefCell<HashMap<u64, f64>>,
-    work: Work,
+/// What came of one policy at one load: the mean of several runs.
+pub struct Cell {
+    runs: Runs,
+}
+
+type Runs = Vec<Rc<Outcome>>;
+
+impl Cell {
+    /// Of all classes together.
+    pub fn rejected_pct(&self) -> f64 {
+        self.mean(Outcome::rejected_pct)
+    }
+
+    /// Of one class.
+    pub fn class_rejected_pct(&self, name: &str) -> f64 {
+        self.mean(|outcome| class(outcome, name).rejected_pct())
+    }
+
+    /// Of all processes.
+    pub fn utilization_pct(&self) -> f64 {
+        self.mean(|outcome| outcome.utilization_pct)
+    }
+
+    /// Of all of the slow class that were served; not a number where none was.
+    pub fn slow_p50_ms(&self) -> f64 {
+        self.mean(|outcome| class(outcome, "slow").served.p50.map_or(f64::NAN, Nanos::as_millis_f64))
+    }
+
+    fn mean(&self, value: impl Fn(&Outcome) -> f64) -> f64 {
+        self.runs.iter().map(|outcome| value(outcome)).sum::<f64>() / self.runs.len() as f64
+    }
+}
+
+fn class<'a>(outcome: &'a Outcome, name: &str) -> &'a ClassOutcome {
+    let class = CLASSES.iter().position(|class| *class == name);
+    &outcome.classes[class.expect("a class of the workload")]
 }
 
 impl Study {
     /// Nothing has run yet.
     pub fn new(settings: Settings) -> Study {
-        let (workload, _) =
-            config::parse::<Workload>(WORKLOAD, "paper/bouncer.toml").expect("a valid workload");
-        let scenario = Scenario::new(workload, Path::new("")).expect("no files of durations");
-        Study { scenario, settings, made: RefCell::default(), offered: RefCell::default(), work: Work::new() }
+        Study { settings, samples: RefCell::default(), made: RefCell::default(), work: Work::new() }
     }
 
     /// What came of these policies at these loads, in this order.
-    pub fn outcomes(&self, policies_and_loads: &[(&str, f64)]) -> Vec<Rc<Outcome>> {
-        let cell = |&(policy, load): &(&str, f64)| Cell { policy: policy.to_owned(), load, repetition: 0 };
-        self.cells(&policies_and_loads.iter().map(cell).collect::<Vec<_>>())
+    pub fn cells(&self, cells: &[(&str, f64)]) -> Vec<Cell> {
+        self.run(&cells.iter().map(|&(policy, load)| (policy, load, self.runs())).collect::<Vec<_>>())
     }
 
     /// What came of a policy at every load of the study.
-    pub fn over_loads(&self, policy: &str) -> Vec<(f64, Rc<Outcome>)> {
+    pub fn over_loads(&self, policy: &str) -> Vec<(f64, Cell)> {
         let loads = &values::bouncer().table3.loads;
         let cells: Vec<_> = loads.iter().map(|&load| (policy, load)).collect();
-        loads.iter().copied().zip(self.outcomes(&cells)).collect()
+        loads.iter().copied().zip(self.cells(&cells)).collect()
     }
 
-    /// The median response time of the slow class in milliseconds: the mean over as many runs as it takes to have enough of them
+    /// The median response times of the slow class in milliseconds, from as many runs as it takes to have enough of them
     /// served. Not a number where none was.
-    pub fn slow_p50_ms(&self, policies_and_loads: &[(&str, f64)]) -> Vec<f64> {
-        let first = self.outcomes(policies_and_loads);
-        let repetitions = first.iter().map(|outcome| {
-            let served = self.class(outcome, "slow").served.count.max(1);
-            0..ENOUGH_SERVED.div_ceil(served).min(MAX_RUNS)
-        });
-        let cells: Vec<Vec<Cell>> = policies_and_loads
-            .iter()
-            .zip(repetitions)
-            .map(|(&(policy, load), repetitions)| {
-                repetitions.map(|repetition| Cell { policy: policy.to_owned(), load, repetition }).collect()
-            })
-            .collect();
-        let mut outcomes = self.cells(&cells.concat()).into_iter();
-        let mean = |runs: &Vec<Cell>| {
-            let p50s = outcomes.by_ref().take(runs.len()).filter_map(|o| self.class(&o, "slow").served.p50);
-            let p50s: Vec<f64> = p50s.map(Nanos::as_millis_f64).collect();
-            p50s.iter().sum::<f64>() / p50s.len() as f64
+    pub fn slow_p50_ms(&self, cells: &[(&str, f64)]) -> Vec<f64> {
+        let enough = |(cell, &(policy, load)): (Cell, _)| {
+            let served = cell.mean(|outcome| class(outcome, "slow").served.count as f64);
+            let runs = (ENOUGH_SERVED as f64 / served.max(1.0)).ceil() as u64;
+            (policy, load, runs.clamp(self.runs(), MAX_RUNS))
         };
-        cells.iter().map(mean).collect()
+        let cells: Vec<_> = self.cells(cells).into_iter().zip(cells).map(enough).collect();
+        self.run(&cells).iter().map(Cell::slow_p50_ms).collect()
     }
 
-    /// What came of a class.
-    pub fn class<'a>(&self, outcome: &'a Outcome, name: &str) -> &'a ClassOutcome {
-        let class = self.scenario.names.iter().position(|n| n == name);
-        &outcome.classes[class.expect("a class of the workload")]
+    fn runs(&self) -> u64 {
+        if self.settings.quick { 1 } else { RUNS }
     }
 
-    fn made(&self, cell: &Cell) -> Option<Rc<Outcome>> {
-        self.made.borrow().iter().find(|(c, _)| c == cell).map(|(_, outcome)| Rc::clone(outcome))
-    }
-
-    /// Makes the runs that have not been made yet.
-    fn cells(&self, cells: &[Cell]) -> Vec<Rc<Outcome>> {
-        let missing: Vec<&Cell> = cells.iter().filter(|cell| self.made(cell).is_none()).collect();
-        let setups: Vec<Setup> = missing.iter().map(|cell| self.setup(cell)).collect();
-        let requests = setups.iter().map(|setup| setup.queries + setup.warmup).sum();
-        let scenario = &self.scenario;
-        let outcomes = self.work.map(requests, &setups, |setup, progress| setup.run(scenario, progress));
+    /// What came of policies at loads, in so many runs. Runs that were made before are not made again.
+    fn run(&self, cells: &[(&str, f64, u64)]) -> Vec<Cell> {
+        let key = |policy: &str, load: f64| (policy.to_owned(), load.to_bits());
+        let mut jobs = Vec::new();
+        for &(policy, load, runs) in cells {
+            let made = self.made.borrow().get(&key(policy, load)).map_or(0, |made| made.len() as u64);
+            for sample in made..runs {
+                jobs.push((key(policy, load), self.sample(sample), self.setup(sample, policy, load)));
+            }
+        }
+        let requests = jobs.iter().map(|(_, _, setup)| setup.queries + setup.warmup).sum();
+        let outcomes = self.work.map(requests, &jobs, |(_, sample, setup), progress| {
+            let load = setup.load / sample.offered;
+            Setup { load, ..setup.clone() }.run(&sample.scenario, progress)
+        });
         self.work.finish();
-        let made = missing.into_iter().cloned().zip(outcomes.into_iter().map(Rc::new));
-        self.made.borrow_mut().extend(made);
-        cells.iter().filter_map(|cell| self.made(cell)).collect()
+        let mut all = self.made.borrow_mut();
+        for ((key, ..), outcome) in jobs.into_iter().zip(outcomes) {
+            all.entry(key).or_default().push(Rc::new(outcome));
+        }
+        let cell = |&(policy, load, runs): &(&str, f64, u64)| {
+            let made = all.get(&key(policy, load)).map_or(&[][..], Vec::as_slice);
+            Cell { runs: made.iter().take(runs as usize).map(Rc::clone).collect() }
+        };
+        cells.iter().map(cell).collect()
     }
 
-    fn setup(&self, cell: &Cell) -> Setup {
-        let Cell { policy, load, repetition } = cell;
-        let Admission { policy, .. } = Admission::from_args(policy).expect("a valid policy");
-        // The paper's runs have 1.5 million queries. The warm-up is more than four simulated seconds.
-        let (queries, warmup) = if self.settings.quick { (500_000, 100_000) } else { (1_500_000, 150_000) };
-        // Far apart, so that one seed's repetitions are not another's.
-        let seed = self.settings.seed.wrapping_add(repetition << 32);
-        let setup = Setup { policy, load: 1.0, seed, queries, warmup, stalls: Vec::new() };
-        // Even 1.5 million heavy-tailed service times sum to 0.2 % more or less than they should, which at 1.5 times the full load
-        // is a tenth of a point of all rejections. A run of the study offers what its load says, at every seed.
-        let mut offered = self.offered.borrow_mut();
-        let offered = offered.entry(*repetition).or_insert_with(|| setup.offered_load(&self.scenario));
-        Setup { load: load / *offered, ..setup }
+    /// The traffic that every policy sees in its run of this number.
+    fn sample(&self, number: u64) -> Arc<Sample> {
+        let mut samples = self.samples.borrow_mut();
+        while samples.len() as u64 <= number {
+            let setup = self.setup(samples.len() as u64, BASIC, 1.0);
+            samples.push(Arc::new(Sample::new(scenario(), &setup)));
+        }
+        Arc::clone(&samples[number as usize])
     }
+
+    fn setup(&self, sample: u64, policy: &str, load: f64) -> Setup {
+        let Admission { policy, .. } = Admission::from_args(policy).expect("a valid policy");
+        // Far apart, so that one seed's samples are not another's.
+        let seed = self.settings.seed.wrapping_add(sample << 32);
+        Setup { policy, load, seed, queries: QUERIES, warmup: WARM_UP, stalls: Vec::new() }
+    }
+}
+
+fn scenario() -> Scenario {
+    let (workload, _) = config::parse::<Workload>(WORKLOAD, "paper/bouncer.toml").expect("a valid workload");
+    Scenario::new(workload, Path::new("")).expect("no files of service times")
 }

@@ -1,9 +1,8 @@
 //! Tables 3, 4 and 5: rejections in per cent.
 
-use super::study::{ALLOWANCE, BASIC, OVERLOAD, Study, UNDERSERVED};
+use super::study::{ALLOWANCE, BASIC, Cell, OVERLOAD, Study, UNDERSERVED};
 use crate::reproduce::findings::{Findings, Row};
 use crate::reproduce::values::{self, TableTolerance};
-use crate::run::Outcome;
 
 const ALL: &str = "all";
 
@@ -24,10 +23,10 @@ pub fn table3(study: &Study) -> Findings {
             ("slow", &paper.slow),
             (ALL, &paper.all),
         ];
-        for (i, (load, outcome)) in study.over_loads(policy).iter().enumerate() {
+        for (i, (load, cell)) in study.over_loads(policy).iter().enumerate() {
             for (class, values) in columns {
                 let what = format!("{name} at {load:.2}, {class}, % rejected");
-                rows.push(row(study, what, values[i], outcome, class, paper.tolerance));
+                rows.push(row(what, values[i], cell, class, paper.tolerance));
             }
         }
     }
@@ -58,10 +57,10 @@ fn by_parameter(
     let policies = with_parameter(parameter, arguments);
     let cells: Vec<_> = policies.iter().map(|policy| (policy.as_str(), OVERLOAD)).collect();
     let mut rows = Vec::new();
-    for (i, outcome) in study.outcomes(&cells).iter().enumerate() {
+    for (i, cell) in study.cells(&cells).iter().enumerate() {
         for (class, values) in columns {
             let what = format!("{parameter}={}, {class}, % rejected", arguments[i]);
-            rows.push(row(study, what, values[i], outcome, class, tolerance));
+            rows.push(row(what, values[i], cell, class, tolerance));
         }
     }
     Findings { rows, figures: Vec::new() }
@@ -72,17 +71,10 @@ pub fn with_parameter(parameter: &str, arguments: &[f64]) -> Vec<String> {
     arguments.iter().map(|argument| format!("bouncer,{parameter}={argument:?}")).collect()
 }
 
-fn row(
-    study: &Study,
-    what: String,
-    paper: f64,
-    outcome: &Outcome,
-    class: &str,
-    tolerance: TableTolerance,
-) -> Row {
+fn row(what: String, paper: f64, cell: &Cell, class: &str, tolerance: TableTolerance) -> Row {
     if class == ALL {
-        Row::near(what, paper, tolerance.all, outcome.rejected_pct())
+        Row::near(what, paper, tolerance.all, cell.rejected_pct())
     } else {
-        Row::near(what, paper, tolerance.class, study.class(outcome, class).rejected_pct())
+        Row::near(what, paper, tolerance.class, cell.class_rejected_pct(class))
     }
 }
