@@ -32,6 +32,9 @@ const SATURATING_RATE_PER_S: f64 = 2_500.0;
 /// While capacity is measured: keeps every slot busy, and nothing waits for long.
 const SATURATING_POLICY: &str = "maxql,limit=100";
 
+/// A generator that lags more than this (at p99) was kept from its CPU. Alone on two CPUs it lags a tenth.
+const DISTURBED_MS: f64 = 2.0;
+
 /// Fewest queries that a percentile is judged by.
 pub const FEWEST: u64 = 20;
 
@@ -50,6 +53,8 @@ pub struct StudyOptions {
     pub warm_up: Nanos,
     /// Length of a measurement.
     pub measure: Nanos,
+    /// How often to measure at most where the machine is disturbed, at least once.
+    pub attempts: u32,
     /// Fixes the graph and the arrivals.
     pub seed: u64,
 }
@@ -73,6 +78,7 @@ impl StudyOptions {
             loads: [1.0, 2.0, 3.0, 4.0, 5.0].map(|thirds| thirds / 3.0).to_vec(),
             warm_up: Nanos::from_secs(8),
             measure: Nanos::from_secs(20),
+            attempts: 3,
             seed: 1,
         }
     }
@@ -85,6 +91,7 @@ impl StudyOptions {
             loads: vec![5.0 / 3.0],
             warm_up: Nanos::from_millis(1_500),
             measure: Nanos::from_millis(3_000),
+            attempts: 1,
             ..options
         }
     }
@@ -95,7 +102,7 @@ impl StudyOptions {
 pub struct StudyResult {
     /// Queries of the mix that the store serves a second when it has no idle slot.
     pub capacity_per_s: f64,
-    /// In the order of the policies, and of the loads within one.
+    /// In the order of the loads, and of the policies within one.
     pub runs: Vec<Run>,
 }
 
@@ -118,6 +125,8 @@ pub struct Run {
     pub errors: u64,
     /// How far the load generator itself lagged.
     pub late_ms_p99: f64,
+    /// How often it was measured until the generator did not lag, or the attempts were used up.
+    pub attempts: u32,
     /// How long the broker's gate took for a decision, two clock readings included.
     pub decision_us: Decision,
     /// QT1 first.
@@ -197,10 +206,11 @@ pub fn run(options: StudyOptions, progress: &dyn Fn(&str)) -> io::Result<StudyRe
     progress("graph store: measuring the capacity");
     let capacity_per_s = study.capacity_per_s(&Mix::paper())?;
     let mut runs = Vec::new();
-    for policy in &study.options.policies {
-        for &load in &study.options.loads {
+    // Policies that are compared run one after the other: whatever else the machine does then is nearly the same.
+    for &load in &study.options.loads {
+        for policy in &study.options.policies {
             progress(&format!("graph store: {policy} at {load:.2} of {capacity_per_s:.0}/s"));
-            runs.push(study.measure(policy, load, capacity_per_s)?);
+            runs.push(study.measure_undisturbed(policy, load, capacity_per_s)?);
         }
     }
     Ok(StudyResult { capacity_per_s, runs })
@@ -270,6 +280,23 @@ impl Study {
         Ok(total["goodput_per_s"].as_f64().unwrap_or_default())
     }
 
+    /// Measures again while the generator lags, as it does when others want the CPU: that disturbs broker and shards,
+    /// too. Of the attempts, the one with the least lag counts, whatever came of it.
+    fn measure_undisturbed(&self, policy: &str, load: f64, capacity_per_s: f64) -> io::Result<Run> {
+        let mut best = self.measure(policy, load, capacity_per_s)?;
+        for attempt in 2..=self.options.attempts {
+            if best.late_ms_p99 <= DISTURBED_MS {
+                break;
+            }
+            let again = self.measure(policy, load, capacity_per_s)?;
+            if again.late_ms_p99 < best.late_ms_p99 {
+                best = again;
+            }
+            best.attempts = attempt;
+        }
+        Ok(best)
+    }
+
     fn measure(&self, policy: &str, load: f64, capacity_per_s: f64) -> io::Result<Run> {
         let (mix, rate_per_s) = (Mix::paper(), load * capacity_per_s);
         let store = self.store(policy)?;
@@ -290,6 +317,7 @@ impl Study {
             rejected_by_shards_pct: percent(by_shards.iter().sum(), sent),
             errors: count(&total["errors"]) + count(&total["refused_other"]),
             late_ms_p99: figure(&total["late_ms_p99"]),
+            attempts: 1,
             decision_us: Decision {
                 mean: figure(&decision["mean"]),
                 p50: figure(&decision["p50"]),
@@ -357,6 +385,7 @@ mod tests {
             rejected_by_shards_pct: 0.0,
             errors: 0,
             late_ms_p99: 0.0,
+            attempts: 1,
             decision_us: Decision { mean: 1.0, p50: 1.0, p99: 1.0 },
             types,
         }
