@@ -22,8 +22,11 @@ use crate::{ClassId, Nanos, Percentile, Slo};
 pub const INTERVAL: Nanos = Nanos::from_secs(1);
 /// What an interval's measurements weigh one interval later. At 0.9 half of an estimate is from the last 7 s.
 const DECAY: f64 = 0.9;
-/// Completions, over all classes, after which estimates are trusted.
+/// Completions, over all classes, after which estimates are trusted: at least this many,
 const WARM_AFTER: u32 = 100;
+/// and this many a slot. Of what the slots take first, the shortest are done first: a hundred slots that have completed a
+/// hundred requests know next to nothing of the slow ones.
+const WARM_AFTER_A_SLOT: u32 = 10;
 
 /// Estimates for every class of one pool. Shared by all threads; only [`Estimator::tick`], [`Estimator::set_slots`] and
 /// [`Estimator::report`] do more than a few atomic operations.
@@ -139,7 +142,7 @@ impl Estimator {
         Nanos(self.views[class.index()].median_ns.load(Relaxed))
     }
 
-    /// Whether too little was measured yet to estimate anything (fewer than 100 completions).
+    /// Whether too little was measured yet to estimate anything (fewer than 100 completions, or than 10 a slot).
     #[inline]
     pub fn is_cold(&self) -> bool {
         self.cold.load(Relaxed)
@@ -183,10 +186,11 @@ impl Estimator {
     #[cold]
     fn completed_cold(&self) {
         let n = self.cold_completions.fetch_add(1, Relaxed) + 1;
-        if n.is_power_of_two() || n == WARM_AFTER {
+        let warm = n >= WARM_AFTER.max(self.slots().saturating_mul(WARM_AFTER_A_SLOT));
+        if n.is_power_of_two() || warm {
             self.relearn();
         }
-        if n >= WARM_AFTER {
+        if warm {
             self.cold.store(false, Relaxed);
         }
     }
@@ -380,6 +384,15 @@ mod tests {
         assert!(!estimator.waiting(A).is_within());
         warm(&estimator, A, 99, 3);
         assert!(!estimator.is_cold() && estimator.waiting(A).is_within());
+    }
+
+    #[test]
+    fn many_slots_stay_cold_until_the_slow_ones_are_done_too() {
+        let estimator = Estimator::new(vec![slo(18, 50)], 100, Nanos::ZERO);
+        warm(&estimator, A, 999, 3);
+        assert!(estimator.is_cold());
+        warm(&estimator, A, 1, 40);
+        assert!(!estimator.is_cold());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use plimsoll_core::config::workload::{Arrivals, Engine, Workload};
 use crate::service::ServiceTime;
 
 /// What every run of a workload shares.
+#[derive(Clone, Debug)]
 pub struct Scenario {
     /// The simulated server.
     pub engine: Engine,
