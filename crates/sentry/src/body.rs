@@ -167,9 +167,9 @@ impl Running {
     }
 
     /// The server has sent the last of it.
-    pub fn complete(self) {
+    pub fn complete(self, now: Nanos) {
         let Running { link, lease, ticket, thread, upload, keep, .. } = self;
-        ticket.complete(clock::refresh());
+        ticket.complete(now);
         // While the request itself is still under way, the connection cannot carry another.
         if upload.is_none_or(|upload| upload.ended()) {
             thread.connections.give_back(lease.server().id, link, keep);
@@ -245,7 +245,7 @@ impl Exchange {
     fn complete(&self, running: Option<Running>) {
         self.end(true);
         if let Some(running) = running {
-            running.complete();
+            running.complete(clock::refresh());
         }
     }
 

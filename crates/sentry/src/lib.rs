@@ -23,6 +23,7 @@ mod connections;
 mod control;
 mod deadline;
 mod explain;
+mod gather;
 mod guard;
 mod headers;
 mod health;

@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use crate::clock;
+use crate::gather::{SMALL, gather};
 
 /// Bytes that are read and thrown away after the last answer, so that the peer gets to read it.
 const LINGER_BYTES: usize = 256 * 1024;
@@ -311,7 +312,11 @@ impl AsyncWrite for PeerIo {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_try_write(cx, |stream| stream.try_write_vectored(bufs))
+        let mut room = [0; SMALL];
+        match gather(bufs, &mut room) {
+            Some(all) => self.poll_try_write(cx, |stream| stream.try_write(all)),
+            None => self.poll_try_write(cx, |stream| stream.try_write_vectored(bufs)),
+        }
     }
 
     fn is_write_vectored(&self) -> bool {

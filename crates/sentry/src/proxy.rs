@@ -408,7 +408,7 @@ fn whole(
         }
     }
     if let Some(running) = slot.take() {
-        running.complete();
+        running.complete(clock::coarse());
     }
     Ok(Some(body))
 }

@@ -15,12 +15,16 @@ use tokio::time::Sleep;
 
 use crate::clock;
 
+/// Bytes a second that a client sends at least, on average and besides the pause that it may make anyway. Otherwise one
+/// byte now and then would hold a slot for as long as anybody likes. The number is Apache's.
+const MIN_RATE: u64 = 500;
+
 /// Why the body of a request ended before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UploadError {
     /// The client left, or what it sent is not what it announced.
     Client,
-    /// The client paused for too long.
+    /// The client paused for too long, or was too slow in all.
     Stalled,
     /// Nobody waits for the response any more.
     Cancelled,
@@ -30,7 +34,7 @@ impl fmt::Display for UploadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             UploadError::Client => "the client broke off its request",
-            UploadError::Stalled => "the client paused for too long in its request",
+            UploadError::Stalled => "the client was too slow with its request",
             UploadError::Cancelled => "the request was cancelled",
         })
     }
@@ -84,7 +88,16 @@ struct Sending {
     state: Rc<Upload>,
     /// How long the client may pause, if there is a limit.
     pause: Option<Nanos>,
-    timer: Option<Pin<Box<Sleep>>>,
+    received: u64,
+    /// How long the client was waited for, up to the current wait and in it.
+    waited: Nanos,
+    wait: Option<Wait>,
+}
+
+#[derive(Debug)]
+struct Wait {
+    since: Nanos,
+    over: Pin<Box<Sleep>>,
 }
 
 impl UploadBody {
@@ -95,7 +108,14 @@ impl UploadBody {
         }
         let state = Rc::new(Upload::default());
         state.progress.set(clock::coarse());
-        let sending = Sending { incoming, state: Rc::clone(&state), pause, timer: None };
+        let sending = Sending {
+            incoming,
+            state: Rc::clone(&state),
+            pause,
+            received: 0,
+            waited: Nanos::ZERO,
+            wait: None,
+        };
         (UploadBody(Some(Box::new(sending))), Some(state))
     }
 
@@ -118,10 +138,13 @@ impl Sending {
         }
         match Pin::new(&mut self.incoming).poll_frame(cx) {
             Poll::Ready(frame) => {
-                self.timer = None;
+                if let Some(wait) = self.wait.take() {
+                    self.waited += clock::refresh() - wait.since;
+                }
                 self.state.progress.set(clock::coarse());
                 match frame {
                     Some(Ok(frame)) => {
+                        self.received += frame.data_ref().map_or(0, |data| data.len() as u64);
                         if self.incoming.is_end_stream() {
                             self.state.ended.set(true);
                         }
@@ -137,8 +160,12 @@ impl Sending {
             Poll::Pending => {
                 *self.state.waker.borrow_mut() = Some(cx.waker().clone());
                 let Some(pause) = self.pause else { return Poll::Pending };
-                let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(pause.into())));
-                match timer.as_mut().poll(cx) {
+                let wait = self.wait.get_or_insert_with(|| {
+                    let in_all = pause + Nanos::from_millis(self.received * 1_000 / MIN_RATE);
+                    let left = pause.min(in_all - self.waited);
+                    Wait { since: clock::refresh(), over: Box::pin(tokio::time::sleep(left.into())) }
+                });
+                match wait.over.as_mut().poll(cx) {
                     Poll::Ready(()) => self.fail(UploadError::Stalled),
                     Poll::Pending => Poll::Pending,
                 }

@@ -16,6 +16,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::balance::Server;
 use crate::connections::{Connections, Link};
+use crate::gather::{SMALL, gather};
 use crate::http1::Http1;
 use crate::state::Pool;
 
@@ -227,7 +228,11 @@ impl AsyncWrite for Transport {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        either!(self, stream => stream.poll_write_vectored(cx, bufs))
+        let mut room = [0; SMALL];
+        match gather(bufs, &mut room) {
+            Some(all) => self.poll_write(cx, all),
+            None => either!(self, stream => stream.poll_write_vectored(cx, bufs)),
+        }
     }
     fn is_write_vectored(&self) -> bool {
         match self {

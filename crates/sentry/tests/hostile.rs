@@ -124,6 +124,34 @@ async fn a_body_that_stalls_gives_its_slot_back() {
 }
 
 #[tokio::test]
+async fn a_body_that_trickles_gives_its_slot_back_too() {
+    let (_server, sentry) = hold("body_timeout = \"500ms\"").await;
+    let mut stream = TcpStream::connect(sentry.address).await.unwrap();
+    stream.write_all(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100000\r\n\r\n").await.unwrap();
+    let (mut reader, mut writer) = stream.into_split();
+    let trickle = tokio::spawn(async move {
+        while writer.write_all(b"x").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    let mut answer = String::new();
+    let _ = soon(reader.read_to_string(&mut answer)).await;
+    trickle.abort();
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    sentry.settled().await;
+
+    // Slow is not too slow: some hundred bytes at a time.
+    let mut stream = TcpStream::connect(sentry.address).await.unwrap();
+    stream.write_all(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 4000\r\n\r\n").await.unwrap();
+    for _ in 0..20 {
+        stream.write_all(&[b'x'; 200]).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let (head, _) = client::read_response(&mut stream).await;
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+}
+
+#[tokio::test]
 async fn a_client_that_does_not_read_gives_its_slot_back() {
     let large = Server::http(|_| async { Response::new(full(vec![b'x'; 30_000_000])) }).await;
     let sentry = Sentry::start(&config("body_timeout = \"300ms\"", &[large.address], "workers = 2"));
