@@ -7,9 +7,10 @@ use std::task::{Context, Waker};
 
 use plimsoll_core::Nanos;
 
+use crate::activity::Phase;
 use crate::clock;
 use crate::headers::Forwarder;
-use crate::peer::{Phase, SLOW_HEAD, Watch};
+use crate::peer::{SLOW_HEAD, Watch};
 use crate::state::Place;
 use crate::thread::Thread;
 use crate::timeouts::Expire;

@@ -10,8 +10,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::admin::{self, Admin};
+use crate::pool::Pool;
 use crate::reload::Reloader;
-use crate::state::{Pool, Shared};
+use crate::state::Shared;
 use crate::supervisor::slots_page::SlotsPage;
 
 /// How often the workers tell each other how many slots they hold.

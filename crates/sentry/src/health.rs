@@ -7,10 +7,11 @@ use std::time::Duration;
 use http::header::USER_AGENT;
 use http::{HeaderValue, Request, Uri};
 
+use crate::address::address;
 use crate::balance::Server;
 use crate::connections::Connections;
-use crate::proxy;
-use crate::state::{Pool, Shared};
+use crate::pool::Pool;
+use crate::state::Shared;
 use crate::upload::UploadBody;
 use crate::upstream::{self, Need};
 use crate::{clock, thread::Thread};
@@ -76,6 +77,6 @@ async fn ask(pool: &Pool, server: &Arc<Server>) -> bool {
     let Ok(mut link) = upstream::link(&fresh, pool, server, Need::Exchange { grpc: false }).await else {
         return false;
     };
-    proxy::address(&mut request, None, server, &link);
+    address(&mut request, None, server, &link);
     link.send(request).await.is_ok_and(|response| response.status().is_success())
 }

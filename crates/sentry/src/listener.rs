@@ -18,8 +18,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
+use crate::activity::Limits;
 use crate::client::{Client, Command};
-use crate::peer::{Limits, PeerIo, SLOW_HEAD};
+use crate::peer::{PeerIo, SLOW_HEAD};
 use crate::proxy;
 use crate::state::{Place, Routing};
 use crate::thread::Thread;

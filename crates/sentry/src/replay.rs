@@ -10,8 +10,8 @@ use plimsoll_core::rng::{Rng, seeded};
 use plimsoll_core::{ClassId, Nanos, Verdict};
 use serde::Serialize;
 
+use crate::pool::gate_of;
 use crate::record::{Event, exact};
-use crate::state::gate_of;
 
 /// What a record held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -9,7 +9,8 @@ use plimsoll_core::rng::{Rng, seeded};
 use plimsoll_core::{ClassId, Nanos};
 
 use crate::connections::Connections;
-use crate::state::{ClassRoute, Pool, Routing, Shared};
+use crate::pool::Pool;
+use crate::state::{ClassRoute, Routing, Shared};
 use crate::stats::{ClassShard, ThreadStats};
 use crate::timeouts::Timeouts;
 use crate::{clock, state};

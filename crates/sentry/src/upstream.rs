@@ -18,7 +18,7 @@ use crate::balance::Server;
 use crate::connections::{Connections, Link};
 use crate::gather::{SMALL, gather};
 use crate::http1::Http1;
-use crate::state::Pool;
+use crate::pool::Pool;
 
 /// The largest response head, and the most that is read ahead of a response's body.
 const BUFFER: usize = 64 * 1024;

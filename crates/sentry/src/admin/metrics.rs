@@ -197,7 +197,7 @@ impl Scrape {
 
     fn of_pools(&mut self, routing: &Routing) {
         let now = clock::now();
-        let gauge = |of: fn(&crate::state::Pool) -> f64| {
+        let gauge = |of: fn(&crate::pool::Pool) -> f64| {
             let pools = routing.pools.iter();
             pools
                 .map(move |p| (vec![("pool", p.config.name.clone())], Value::Gauge(of(p))))

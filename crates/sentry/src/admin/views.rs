@@ -13,7 +13,8 @@ use super::model::{
 use super::{Admin, Sampled};
 use crate::clock;
 use crate::decisions::{Decision, Stage};
-use crate::state::{ClassRoute, Pool, Routing};
+use crate::pool::Pool;
+use crate::state::{ClassRoute, Routing};
 use crate::stats::{ClassSnapshot, Failure};
 
 /// `/classes`, with so many seconds of history.

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use plimsoll_core::config::{self, Config};
 use plimsoll_sentry::clock;
-use plimsoll_sentry::state::{Pool, Shared};
+use plimsoll_sentry::pool::Pool;
+use plimsoll_sentry::state::Shared;
 use plimsoll_sentry::worker::{self, WorkerSetup};
 
 /// How long a test waits for what must happen before it gives up. Far more than it takes.

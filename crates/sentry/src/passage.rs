@@ -1,0 +1,352 @@
+//! From slot to response: a request that was let in is sent to a server, again where that is safe, and its response is
+//! passed back.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
+use http::{Request, Response, StatusCode, Version, request};
+use http_body::{Body, Frame};
+use hyper::body::Incoming;
+use plimsoll_core::{ClassId, Nanos};
+
+use crate::address::address;
+use crate::balance::Lease;
+use crate::body::{Exchange, ResponseBody, Running};
+use crate::client::Client;
+use crate::connections::{Link, SendError};
+use crate::deadline::Deadline;
+use crate::pool::Pool;
+use crate::stats::Failure;
+use crate::thread::View;
+use crate::ticket::{STREAM, Ticket};
+use crate::upload::{Upload, UploadBody, UploadError};
+use crate::upstream::{self, Need};
+use crate::{clock, headers, refuse};
+
+/// A connection that was idle for longer than this may have been closed by its server while a request was on its way.
+/// What may safely be sent again is kept until the response comes.
+const STALE: Nanos = Nanos::from_millis(500);
+
+/// Nobody waits for the response: hyper ends the connection or resets the stream.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientGone;
+
+impl fmt::Display for ClientGone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the client has left")
+    }
+}
+
+impl std::error::Error for ClientGone {}
+
+/// A request that was let in, on its way to a server.
+pub struct Passage {
+    /// Who asks.
+    pub client: Rc<Client>,
+    /// The config that it came in with.
+    pub view: Rc<View>,
+    /// What it is.
+    pub class: ClassId,
+    /// When its client stops waiting.
+    pub deadline: Option<Deadline>,
+    /// Whether it is a gRPC call.
+    pub grpc: bool,
+}
+
+/// What came of sending a request.
+enum Sent {
+    Answered(Response<Incoming>, Link, Lease),
+    Failed(Failure),
+    ClientGone,
+}
+
+impl Passage {
+    /// The pool that serves it.
+    pub fn pool(&self) -> &Pool {
+        self.view.pool(self.class)
+    }
+
+    /// Sends it and passes the response back.
+    ///
+    /// # Errors
+    /// Where its client has left.
+    pub async fn forward(
+        self,
+        ticket: Ticket,
+        request: Request<Incoming>,
+    ) -> Result<Response<ResponseBody>, ClientGone> {
+        let limits = self.client.watch.activity().limits();
+        // A gRPC client may have nothing to say for as long as it likes.
+        let pause = (!self.grpc).then_some(limits.body);
+        let (head, incoming) = request.into_parts();
+        let (body, upload) = UploadBody::new(incoming, pause);
+        let (request, host) = self.prepare(head, body);
+
+        let sent = tokio::select! {
+            biased;
+            sent = self.send(request, host, upload.as_deref()) => sent,
+            failure = self.time_limit(ticket.started(), upload.as_deref()) => Sent::Failed(failure),
+            () = self.client.gone(), if upload.is_some() => Sent::ClientGone,
+        };
+        if let Sent::Failed(_) | Sent::ClientGone = sent
+            && let Some(upload) = &upload
+        {
+            upload.cancel();
+            if !self.client.http2 {
+                self.client.watch.activity().leaves_body_unread();
+            }
+        }
+        match sent {
+            Sent::Answered(response, link, lease) => {
+                Ok(self.answer(ticket, response, link, lease, upload).await)
+            }
+            Sent::Failed(failure) => Ok(self.apologise(ticket, failure)),
+            Sent::ClientGone => Err(ClientGone),
+        }
+    }
+
+    /// Makes the request ours, whatever is spoken to the server. Also returns its host.
+    pub fn prepare(
+        &self,
+        mut head: request::Parts,
+        body: UploadBody,
+    ) -> (Request<UploadBody>, Option<HeaderValue>) {
+        let host = match head.uri.authority() {
+            Some(authority) => headers::host_of(authority),
+            None => head.headers.get(HOST).cloned(),
+        };
+        let config = &self.view.routing.config.sentry;
+        headers::prepare_request(&mut head.headers);
+        self.client.forwarder.add(&mut head.headers, host.as_ref(), head.version);
+        head.headers.insert(config.priority_header.clone(), self.view.class(self.class).priority.clone());
+        if let Some(deadline) = &self.deadline {
+            deadline.forward(&mut head.headers, clock::coarse());
+        }
+        head.extensions.clear();
+        (Request::from_parts(head, body), host)
+    }
+
+    /// Sends the request until a server answers, for as long as that is safe and the budget allows.
+    async fn send(
+        &self,
+        mut request: Request<UploadBody>,
+        host: Option<HeaderValue>,
+        upload: Option<&Upload>,
+    ) -> Sent {
+        let (pool, thread) = (self.pool(), &self.client.thread);
+        let need = Need::Exchange { grpc: self.grpc };
+        let mut tried = Vec::new();
+        pool.retries.deposit();
+        loop {
+            let (lease, mut link) = match self.connect(need, &mut tried).await {
+                Ok(connected) => connected,
+                Err(failure) => return Sent::Failed(failure),
+            };
+            address(&mut request, host.as_ref(), lease.server(), &link);
+            let idle = link.was_idle(clock::coarse());
+            let spare = if idle > STALE { copy(&request) } else { None };
+            let broken = match link.send(request).await {
+                Ok(response) => return Sent::Answered(response, link, lease),
+                // The server closed an idle connection; there may be others, and at last a fresh one.
+                Err(SendError::Unsent(unsent)) if idle > Nanos::ZERO || link.is_http2() => {
+                    request = *unsent;
+                    continue;
+                }
+                Err(SendError::Unsent(unsent)) => Some(*unsent),
+                Err(SendError::Broken(error)) => match upload.and_then(Upload::error) {
+                    Some(UploadError::Stalled) => {
+                        thread.stats().stalled_clients.bump();
+                        return Sent::Failed(Failure::ClientGone);
+                    }
+                    Some(_) => return Sent::ClientGone,
+                    None => {
+                        log::debug!(server:% = lease.server().origin, error:%; "no response");
+                        spare
+                    }
+                },
+            };
+            self.failed(&lease);
+            match broken {
+                Some(again) if self.may_retry(&mut tried, &lease) => request = again,
+                _ => return Sent::Failed(Failure::Upstream),
+            }
+        }
+    }
+
+    /// A connection to a server, of those that were not tried before if possible.
+    pub async fn connect(&self, need: Need, tried: &mut Vec<u64>) -> Result<(Lease, Link), Failure> {
+        let pool = self.pool();
+        loop {
+            let now = clock::coarse();
+            let lease = pool.servers.choose(tried, now, (now.0 >> 8) as usize);
+            match upstream::link(&self.client.thread.connections, pool, lease.server(), need).await {
+                Ok(link) => return Ok((lease, link)),
+                Err(error) => {
+                    log::debug!(server:% = lease.server().origin, error:%; "cannot connect");
+                    self.failed(&lease);
+                    if !self.may_retry(tried, &lease) {
+                        return Err(Failure::Connect);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A server did not do what it should; after a few times in a row it is left out.
+    fn failed(&self, lease: &Lease) {
+        let (pool, server, now) = (self.pool(), lease.server(), clock::coarse());
+        if server.failed(&pool.config.eject, now) {
+            log::warn!(pool = &*pool.config.name, server:% = server.origin; "server left out after failures");
+            pool.resize(now);
+        }
+    }
+
+    fn may_retry(&self, tried: &mut Vec<u64>, lease: &Lease) -> bool {
+        let (pool, stats) = (self.pool(), self.client.thread.stats());
+        if tried.len() >= pool.config.retries.max as usize {
+            return false;
+        }
+        tried.push(lease.server().id);
+        let may = pool.retries.withdraw();
+        if may {
+            stats.retries.bump()
+        } else {
+            stats.retries_denied.bump()
+        }
+        may
+    }
+
+    /// Ends when the server has had its time: `response_timeout` from when the last of the request went out, or until
+    /// the request's own deadline.
+    async fn time_limit(&self, started: Nanos, upload: Option<&Upload>) -> Failure {
+        let limit = self.pool().config.response_timeout;
+        let deadline = self.deadline.as_ref().map_or(Nanos::MAX, |deadline| deadline.at);
+        let mut from = started;
+        loop {
+            tokio::time::sleep_until(clock::timer((from + limit).min(deadline))).await;
+            let now = clock::refresh();
+            if deadline <= now {
+                return Failure::Deadline;
+            }
+            match upload {
+                Some(upload) if upload.progress() > from => from = upload.progress(),
+                // A gRPC client that has not finished may be the one that all wait for.
+                Some(upload) if self.grpc && !upload.ended() => from = now,
+                _ => return Failure::Timeout,
+            }
+        }
+    }
+
+    /// A response whose head is there.
+    pub async fn answer(
+        &self,
+        mut ticket: Ticket,
+        response: Response<Incoming>,
+        mut link: Link,
+        lease: Lease,
+        upload: Option<Rc<Upload>>,
+    ) -> Response<ResponseBody> {
+        let (mut head, incoming) = response.into_parts();
+        let (pool, now) = (self.pool(), clock::refresh());
+        lease.server().answered();
+        headers::prepare_response(&mut head.headers);
+        head.extensions.clear();
+        head.version = Version::HTTP_11;
+
+        let events = is_event_stream(&head.headers);
+        let slow_client =
+            upload.as_ref().is_some_and(|u| u.progress().since(ticket.started()) > STREAM || !u.ended());
+        ticket.answered(now, !events && !slow_client && !head.status.is_server_error());
+        if upload.as_ref().is_some_and(|upload| !upload.ended()) {
+            link = link.detach();
+        }
+        let threads = self.client.thread.shared.stats.threads.len();
+        let mut running = Some(Running {
+            incoming,
+            ahead: None,
+            link,
+            lease,
+            ticket,
+            upload,
+            thread: Rc::clone(&self.client.thread),
+            server_pause: (!events && !self.grpc).then_some(pool.config.response_timeout),
+            client_pause: self.client.watch.activity().limits().body,
+            keep: (pool.config.max_idle_connections as usize).div_ceil(threads),
+        });
+        // Most responses are short and here with their head. Such a one is over now, and its slot free.
+        let body = poll_fn(|cx| Poll::Ready(whole(&mut running, cx))).await;
+        match (body, running) {
+            (Ok(Some(bytes)), _) => Response::from_parts(head, ResponseBody::full(bytes)),
+            (Ok(None), Some(running)) => {
+                Response::from_parts(head, ResponseBody::forwarded(Exchange::new(running)))
+            }
+            (Ok(None), None) => Response::from_parts(head, ResponseBody::empty()),
+            (Err(_), Some(running)) => {
+                self.failed(&running.lease);
+                self.apologise(running.ticket, Failure::Upstream)
+            }
+            (Err(_), None) => unreachable!("what failed is still there"),
+        }
+    }
+
+    /// Ends a request that was let in and not served.
+    pub fn apologise(&self, ticket: Ticket, failure: Failure) -> Response<ResponseBody> {
+        let (status, why) = match failure {
+            Failure::Connect => (StatusCode::BAD_GATEWAY, "no server can be reached"),
+            Failure::Upstream | Failure::Truncated => (StatusCode::BAD_GATEWAY, "the server broke off"),
+            Failure::Timeout => (StatusCode::GATEWAY_TIMEOUT, "the server took too long"),
+            Failure::Deadline => (StatusCode::GATEWAY_TIMEOUT, "the deadline has passed"),
+            Failure::ClientGone => (StatusCode::REQUEST_TIMEOUT, "the request took too long"),
+        };
+        ticket.fail(failure);
+        refuse::error(status, why, self.grpc)
+    }
+}
+
+/// The whole body, if it is there already; then the exchange is over. Otherwise what there is of it is kept.
+fn whole(slot: &mut Option<Running>, cx: &mut Context<'_>) -> Result<Option<Bytes>, hyper::Error> {
+    let Some(running) = slot.as_mut() else { return Ok(None) };
+    let mut body = Bytes::new();
+    if !running.incoming.is_end_stream() {
+        match running.poll_incoming(cx) {
+            Poll::Pending => return Ok(None),
+            Poll::Ready(None) => {}
+            Poll::Ready(Some(frame)) => match frame?.into_data() {
+                Ok(data) if running.incoming.is_end_stream() => body = data,
+                Ok(data) => {
+                    running.ahead = Some(Frame::data(data));
+                    return Ok(None);
+                }
+                Err(trailers) => {
+                    running.ahead = Some(trailers);
+                    return Ok(None);
+                }
+            },
+        }
+    }
+    if let Some(running) = slot.take() {
+        running.complete(clock::coarse());
+    }
+    Ok(Some(body))
+}
+
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"))
+}
+
+/// A request that may be sent twice: it changes nothing the second time, and all of it is in its head.
+fn copy(request: &Request<UploadBody>) -> Option<Request<UploadBody>> {
+    if !request.method().is_idempotent() || !request.body().is_end_stream() {
+        return None;
+    }
+    let mut copy = Request::new(UploadBody::empty());
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.version_mut() = request.version();
+    *copy.headers_mut() = request.headers().clone();
+    Some(copy)
+}
