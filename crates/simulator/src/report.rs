@@ -57,8 +57,8 @@ pub struct Class {
     pub rt_p90_ms: Option<f64>,
     /// As above.
     pub rt_p99_ms: Option<f64>,
-    /// Whether what was let in by the estimate met every objective; nothing where there was none of either.
-    pub slo_met: Option<bool>,
+    /// Whether what was let in by the estimate met every objective. Where there was none of either, none was missed.
+    pub slo_met: bool,
     /// Requests let in against the estimate, for which no objective is claimed.
     pub overridden: u64,
     /// What was let in by the estimate.
@@ -120,7 +120,7 @@ impl Class {
             rt_p50_ms: ms(class.served.p50),
             rt_p90_ms: ms(class.served.p90),
             rt_p99_ms: ms(class.served.p99),
-            slo_met: class.slo_met,
+            slo_met: class.slo_met.unwrap_or(true),
             overridden: class.overridden(),
             by_estimate: ByEstimate {
                 served: count,
@@ -155,7 +155,7 @@ pub fn write_csv(report: &Report, output: impl io::Write) -> csv::Result<()> {
                 optional(class.rt_p50_ms),
                 optional(class.rt_p90_ms),
                 optional(class.rt_p99_ms),
-                class.slo_met.map_or(String::new(), |met| met.to_string()),
+                class.slo_met.to_string(),
                 class.overridden.to_string(),
             ])?;
         }
@@ -185,9 +185,9 @@ pub fn write_table(report: &Report, mut output: impl io::Write) -> io::Result<()
         for (name, class) in &run.classes.0 {
             let ms = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{v:.2}"));
             let met = match class.slo_met {
-                Some(true) => "met",
-                Some(false) => "MISSED",
-                None => "-",
+                _ if class.by_estimate.served == 0 => "-",
+                true => "met",
+                false => "MISSED",
             };
             writeln!(
                 output,

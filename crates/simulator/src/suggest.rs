@@ -15,6 +15,8 @@ use crate::stats::Histogram;
 const MIN_SHARE: f64 = 0.01;
 /// So does a class with fewer requests: its percentiles would be noise.
 const MIN_REQUESTS: usize = 20;
+/// Most processes that a workload may have.
+const MOST_PROCESSES: usize = 100_000;
 /// Most of the names that a class was made of that are told.
 const MAX_TOLD: usize = 4;
 
@@ -127,7 +129,7 @@ fn most_at_once(records: &[Record]) -> u32 {
         }
         most = most.max(begun + 1 - ended);
     }
-    most as u32
+    most.min(MOST_PROCESSES) as u32
 }
 
 /// To two digits, as people write objectives.

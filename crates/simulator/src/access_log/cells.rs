@@ -48,7 +48,9 @@ pub fn service_time(cell: &str, unit_ns: Option<u64>) -> Result<ServiceTime, Str
         Some(time) => {
             Ok(ServiceTime { value: time.max(Nanos(1)), unit_assumed: number.is_some() && unit_ns.is_none() })
         }
-        None => Err(format!("`{}` is not a service time; write for example 12.5ms", shown(cell))),
+        None => {
+            Err(format!("`{}` is not a service time; write for example 12.5ms, and at most 24h", shown(cell)))
+        }
     }
 }
 
