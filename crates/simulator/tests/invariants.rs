@@ -69,13 +69,16 @@ fn arrivals() -> impl Strategy<Value = Arrivals> {
     ]
 }
 
+/// The share's weight, the service times, the median objective and what the other may be longer, in ms.
+type Class = (u32, Service, Option<(u64, u64)>);
+
 fn scenario() -> impl Strategy<Value = Scenario> {
     let objective = prop::option::of((1u64..50, 0u64..100));
     let class = (1u32..10, service(), objective);
     let engine = (1u32..40, 1u32..300).prop_map(|(processes, max_queue)| Engine { processes, max_queue });
     (engine, arrivals(), prop::collection::vec(class, 1..6)).prop_map(|(engine, arrivals, classes)| {
         let total: u32 = classes.iter().map(|(weight, ..)| weight).sum();
-        let class = |(i, (weight, service, objective)): (usize, (u32, Service, Option<(u64, u64)>))| {
+        let class = |(i, (weight, service, objective)): (usize, Class)| {
             let ms = Nanos::from_millis;
             let slo = objective.map(|(p50, more)| slo(ms(p50), ms(p50 + more))).unwrap_or_default();
             let share = f64::from(weight) / f64::from(total);

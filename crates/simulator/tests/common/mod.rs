@@ -112,9 +112,9 @@ impl Checker {
         for stall in &self.stalls {
             let end = stall.at + stall.lasts;
             if stall.at <= from && from < end {
-                done = done + (end - from);
+                done += end - from;
             } else if from < stall.at && stall.at < done {
-                done = done + stall.lasts;
+                done += stall.lasts;
             }
         }
         done
