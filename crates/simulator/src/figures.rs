@@ -94,7 +94,9 @@ impl Chart {
             (0.0, 1.0)
         };
         let ys = points().map(|&(_, y)| y).chain(self.levels.iter().map(|&(_, level)| level));
-        let top = ys.fold(0.0, f64::max) * 1.05;
+        // Room above for the legend.
+        let entries = (self.lines.len() + self.levels.len()) as f64;
+        let top = ys.fold(0.0, f64::max) * (1.05 + 0.07 * entries);
         let top = if top > 0.0 { top } else { 1.0 };
         let mut chart = ChartBuilder::on(cell)
             .caption(&self.title, ("sans-serif", 16).into_font())
