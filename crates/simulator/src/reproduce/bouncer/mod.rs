@@ -12,9 +12,6 @@ use super::{Experiment, Settings};
 use study::Study;
 
 /// Its experiments, in the order of the paper. They share their runs.
-///
-/// # Panics
-/// Never: the workload is part of the program.
 pub fn experiments(settings: Settings) -> Vec<Experiment> {
     let study = Rc::new(Study::new(settings));
     let of = |id, run: fn(&Study) -> _| {
