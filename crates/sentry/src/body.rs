@@ -175,13 +175,6 @@ impl Running {
             thread.connections.give_back(lease.server().id, link, keep);
         }
     }
-
-    fn fail(self, failure: Failure) {
-        if let Some(upload) = &self.upload {
-            upload.cancel();
-        }
-        self.ticket.fail(failure);
-    }
 }
 
 impl Exchange {
@@ -263,7 +256,10 @@ impl Exchange {
         self.broken.set(Some(BrokenOff(failure)));
         self.end(failure != Failure::ClientGone);
         if let Some(running) = running {
-            running.fail(failure);
+            if failure != Failure::ClientGone {
+                running.ticket.blame(running.lease.server());
+            }
+            running.ticket.fail(failure);
         }
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -274,7 +270,7 @@ impl Exchange {
     fn abandon(&self) {
         self.end(false);
         if let Some(running) = self.running.take() {
-            running.fail(Failure::ClientGone);
+            running.ticket.fail(Failure::ClientGone);
         }
     }
 

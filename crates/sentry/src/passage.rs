@@ -1,9 +1,11 @@
 //! From slot to response: a request that was let in is sent to a server, again where that is safe, and its response is
 //! passed back.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -14,7 +16,7 @@ use hyper::body::Incoming;
 use plimsoll_core::{ClassId, Nanos};
 
 use crate::address::address;
-use crate::balance::Lease;
+use crate::balance::{Lease, Server};
 use crate::body::{Exchange, ResponseBody, Running};
 use crate::client::Client;
 use crate::connections::{Link, SendError};
@@ -55,6 +57,8 @@ pub struct Passage {
     pub deadline: Option<Deadline>,
     /// Whether it is a gRPC call.
     pub grpc: bool,
+    /// The server that has it, or may have.
+    pub server: RefCell<Option<Arc<Server>>>,
 }
 
 /// What came of sending a request.
@@ -89,16 +93,19 @@ impl Passage {
         let sent = tokio::select! {
             biased;
             sent = self.send(request, host, upload.as_deref()) => sent,
-            failure = self.time_limit(ticket.started(), upload.as_deref()) => Sent::Failed(failure),
+            failure = self.time_limit(ticket.started(), upload.as_deref()) => {
+                if let (Failure::Timeout, Some(server)) = (failure, self.server.take()) {
+                    self.view.server_failed(self.class, &server);
+                }
+                Sent::Failed(failure)
+            }
             () = self.client.gone(), if upload.is_some() => Sent::ClientGone,
         };
-        if let Sent::Failed(_) | Sent::ClientGone = sent
-            && let Some(upload) = &upload
+        if let Sent::Failed(_) = sent
+            && upload.is_some()
+            && !self.client.http2
         {
-            upload.cancel();
-            if !self.client.http2 {
-                self.client.watch.activity().leaves_body_unread();
-            }
+            self.client.watch.activity().leaves_body_unread();
         }
         match sent {
             Sent::Answered(response, link, lease) => {
@@ -142,10 +149,12 @@ impl Passage {
         let mut tried = Vec::new();
         pool.retries.deposit();
         loop {
+            self.server.take();
             let (lease, mut link) = match self.connect(need, &mut tried).await {
                 Ok(connected) => connected,
                 Err(failure) => return Sent::Failed(failure),
             };
+            self.server.replace(Some(Arc::clone(lease.server())));
             address(&mut request, host.as_ref(), lease.server(), &link);
             let idle = link.was_idle(clock::coarse());
             let spare = if idle > STALE { copy(&request) } else { None };
@@ -169,7 +178,7 @@ impl Passage {
                     }
                 },
             };
-            self.failed(&lease);
+            self.view.server_failed(self.class, lease.server());
             match broken {
                 Some(again) if self.may_retry(&mut tried, &lease) => request = again,
                 _ => return Sent::Failed(Failure::Upstream),
@@ -187,21 +196,12 @@ impl Passage {
                 Ok(link) => return Ok((lease, link)),
                 Err(error) => {
                     log::debug!(server:% = lease.server().origin, error:%; "cannot connect");
-                    self.failed(&lease);
+                    self.view.server_failed(self.class, lease.server());
                     if !self.may_retry(tried, &lease) {
                         return Err(Failure::Connect);
                     }
                 }
             }
-        }
-    }
-
-    /// A server did not do what it should; after a few times in a row it is left out.
-    fn failed(&self, lease: &Lease) {
-        let (pool, server, now) = (self.pool(), lease.server(), clock::coarse());
-        if server.failed(&pool.config.eject, now) {
-            log::warn!(pool = &*pool.config.name, server:% = server.origin; "server left out after failures");
-            pool.resize(now);
         }
     }
 
@@ -234,8 +234,7 @@ impl Passage {
             }
             match upload {
                 Some(upload) if upload.progress() > from => from = upload.progress(),
-                // A gRPC client that has not finished may be the one that all wait for.
-                Some(upload) if self.grpc && !upload.ended() => from = now,
+                Some(upload) if upload.waits_for_client() => from = now,
                 _ => return Failure::Timeout,
             }
         }
@@ -286,7 +285,7 @@ impl Passage {
             }
             (Ok(None), None) => Response::from_parts(head, ResponseBody::empty()),
             (Err(_), Some(running)) => {
-                self.failed(&running.lease);
+                self.view.server_failed(self.class, running.lease.server());
                 self.apologise(running.ticket, Failure::Upstream)
             }
             (Err(_), None) => unreachable!("what failed is still there"),
@@ -304,6 +303,17 @@ impl Passage {
         };
         ticket.fail(failure);
         refuse::error(status, why, self.grpc)
+    }
+}
+
+impl View {
+    /// A server did not do what it should; after a few times in a row it is left out.
+    pub fn server_failed(&self, class: ClassId, server: &Server) {
+        let (pool, now) = (self.pool(class), clock::coarse());
+        if server.failed(&pool.config.eject, now) {
+            log::warn!(pool = &*pool.config.name, server:% = server.origin; "server left out after failures");
+            pool.resize(now);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The path of a request: recognise it, let it in, pass it on.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use http::header::{CONNECTION, HOST, HeaderValue};
@@ -69,7 +70,8 @@ async fn respond(
         }
         Admission::ClientGone => return Err(ClientGone),
     };
-    let passage = Passage { client: Rc::clone(client), view, class, deadline, grpc };
+    let passage =
+        Passage { client: Rc::clone(client), view, class, deadline, grpc, server: RefCell::default() };
     if upgrade::is_wanted(&request) {
         // Boxed: rare, and large enough to make every request's future larger otherwise.
         return Box::pin(upgrade::forward(passage, ticket, request)).await;

@@ -8,6 +8,7 @@ use plimsoll_core::{ClassId, Nanos};
 use tokio::sync::oneshot;
 
 use crate::admit::guarded;
+use crate::balance::Server;
 use crate::clock;
 use crate::stats::Failure;
 use crate::thread::View;
@@ -60,6 +61,11 @@ impl Ticket {
     /// When the request left the queue.
     pub fn started(&self) -> Nanos {
         self.started
+    }
+
+    /// Its server did not do what it should.
+    pub fn blame(&self, server: &Server) {
+        self.view.server_failed(self.class, server);
     }
 
     /// The response has begun. `typical` is false where the time that it takes says nothing about its class.

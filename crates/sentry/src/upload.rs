@@ -1,11 +1,11 @@
 //! The body of a request on its way to the server.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -26,8 +26,6 @@ pub enum UploadError {
     Client,
     /// The client paused for too long, or was too slow in all.
     Stalled,
-    /// Nobody waits for the response any more.
-    Cancelled,
 }
 
 impl fmt::Display for UploadError {
@@ -35,7 +33,6 @@ impl fmt::Display for UploadError {
         f.write_str(match self {
             UploadError::Client => "the client broke off its request",
             UploadError::Stalled => "the client was too slow with its request",
-            UploadError::Cancelled => "the request was cancelled",
         })
     }
 }
@@ -46,15 +43,20 @@ impl std::error::Error for UploadError {}
 #[derive(Debug, Default)]
 pub struct Upload {
     progress: Cell<Nanos>,
+    waits: Cell<bool>,
     ended: Cell<bool>,
     error: Cell<Option<UploadError>>,
-    waker: RefCell<Option<Waker>>,
 }
 
 impl Upload {
     /// When the client last sent something, or the whole of it.
     pub fn progress(&self) -> Nanos {
         self.progress.get()
+    }
+
+    /// Whether it is the client that everybody waits for.
+    pub fn waits_for_client(&self) -> bool {
+        self.waits.get() && !self.ended.get()
     }
 
     /// Whether all of it went to the server, or never will.
@@ -65,16 +67,6 @@ impl Upload {
     /// What broke it off, if anything did.
     pub fn error(&self) -> Option<UploadError> {
         self.error.get()
-    }
-
-    /// Ends it, whoever owns the body.
-    pub fn cancel(&self) {
-        if !self.ended.get() {
-            self.error.set(Some(UploadError::Cancelled));
-            if let Some(waker) = self.waker.take() {
-                waker.wake();
-            }
-        }
     }
 }
 
@@ -133,14 +125,12 @@ impl Sending {
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
-        if let Some(error) = self.state.error.get() {
-            return self.fail(error);
-        }
         match Pin::new(&mut self.incoming).poll_frame(cx) {
             Poll::Ready(frame) => {
                 if let Some(wait) = self.wait.take() {
                     self.waited += clock::refresh() - wait.since;
                 }
+                self.state.waits.set(false);
                 self.state.progress.set(clock::coarse());
                 match frame {
                     Some(Ok(frame)) => {
@@ -158,7 +148,7 @@ impl Sending {
                 }
             }
             Poll::Pending => {
-                *self.state.waker.borrow_mut() = Some(cx.waker().clone());
+                self.state.waits.set(true);
                 let Some(pause) = self.pause else { return Poll::Pending };
                 let wait = self.wait.get_or_insert_with(|| {
                     let in_all = pause + Nanos::from_millis(self.received * 1_000 / MIN_RATE);

@@ -158,20 +158,32 @@ async fn large_bodies_pass_whole_in_both_directions() {
 
 #[tokio::test]
 async fn a_client_that_only_reads_when_it_has_sent_everything_is_served() {
-    // The server answers while it still reads, and more than all buffers on the way hold.
-    let server = Server::http(|request| async move {
-        Response::new(request.into_body().map_err(std::io::Error::other).boxed_unsync())
+    // More, both ways, than all the buffers on the way hold.
+    const SIZE: usize = 20_000_000;
+    let server = Server::raw(|stream: TcpStream| async move {
+        let (mut reader, mut writer) = stream.into_split();
+        let answer = tokio::spawn(async move {
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {SIZE}\r\n\r\n");
+            writer.write_all(head.as_bytes()).await.unwrap();
+            writer.write_all(&vec![b'y'; SIZE]).await.unwrap();
+            writer
+        });
+        let mut part = vec![0; 65536];
+        let mut uploaded = 0;
+        while uploaded < SIZE {
+            let n = reader.read(&mut part).await.unwrap();
+            uploaded += part[..n].iter().filter(|&&b| b == b'x').count();
+        }
+        answer.await.unwrap();
     })
     .await;
     let sentry = Sentry::before(&[server.address], POOL);
     let mut stream = TcpStream::connect(sentry.address).await.unwrap();
-    // What cannot be read back must fit into the buffers of four sockets, and no more is sent than that.
-    let size = 400_000;
-    let head = format!("POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {size}\r\n\r\n");
+    let head = format!("POST / HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {SIZE}\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
-    soon(stream.write_all(&vec![b'x'; size])).await.unwrap();
+    soon(stream.write_all(&vec![b'x'; SIZE])).await.unwrap();
     let answer = client::read_all(&mut stream).await;
-    assert_eq!(answer.bytes().filter(|&b| b == b'x').count(), size);
+    assert_eq!(answer.bytes().filter(|&b| b == b'y').count(), SIZE);
     sentry.settled().await;
 }
 
