@@ -55,7 +55,7 @@ impl Server {
         }
     }
 
-    /// It answered.
+    /// It answered, to the end.
     pub fn answered(&self) {
         if self.failures.load(Relaxed) != 0 {
             self.failures.store(0, Relaxed);

@@ -170,6 +170,7 @@ impl Running {
     pub fn complete(self, now: Nanos) {
         let Running { link, lease, ticket, thread, upload, keep, .. } = self;
         ticket.complete(now);
+        lease.server().answered();
         // While the request itself is still under way, the connection cannot carry another.
         if upload.is_none_or(|upload| upload.ended()) {
             thread.connections.give_back(lease.server().id, link, keep);

@@ -251,7 +251,6 @@ impl Passage {
     ) -> Response<ResponseBody> {
         let (mut head, incoming) = response.into_parts();
         let (pool, now) = (self.pool(), clock::refresh());
-        lease.server().answered();
         headers::prepare_response(&mut head.headers);
         head.extensions.clear();
         head.version = Version::HTTP_11;

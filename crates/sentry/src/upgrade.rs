@@ -68,6 +68,7 @@ pub async fn forward(
         let answer = passage.answer(ticket, response, link, lease, None).await;
         return Ok(answer);
     }
+    lease.server().answered();
     let server_side = hyper::upgrade::on(&mut response);
     let (mut head, _) = response.into_parts();
     crate::headers::prepare_response(&mut head.headers);
