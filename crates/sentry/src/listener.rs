@@ -13,10 +13,11 @@ use hyper::rt::{Read, Write};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use plimsoll_core::{Limit, Mechanism, Nanos, Quantity, Refusal, config};
+use plimsoll_core::{Limit, Mechanism, Nanos, Quantity, Refusal};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
 
 use crate::activity::Limits;
 use crate::client::{Client, Command};
@@ -85,18 +86,44 @@ fn is_of_one_connection(e: &io::Error) -> bool {
 }
 
 fn open(thread: &Rc<Thread>, stream: TcpStream, peer: SocketAddr) {
-    let routing = Arc::clone(&thread.view().routing);
+    let view = thread.view();
     let peer = peer.ip().to_canonical();
     thread.stats().accepted.bump();
-    match thread.shared.connect(peer, &routing.config.sentry) {
+    match thread.shared.connect(peer, &view.routing.config.sentry) {
         Ok(place) => {
-            tokio::task::spawn_local(serve(Rc::clone(thread), routing, stream, peer, place));
+            let terms = Terms::of(&view.routing);
+            tokio::task::spawn_local(serve(Rc::clone(thread), terms, stream, peer, place));
         }
         Err((open, limit)) => {
             thread.stats().connections_refused.bump();
-            if routing.tls.is_none() {
+            if view.routing.tls.is_none() {
                 refuse(&stream, open, limit);
             }
+        }
+    }
+}
+
+/// What a connection is held to for as long as it lives. It does not keep the config itself, which may be replaced
+/// many times meanwhile.
+struct Terms {
+    limits: Limits,
+    max_header_size: usize,
+    max_headers: usize,
+    tls: Option<Arc<ServerConfig>>,
+}
+
+impl Terms {
+    fn of(routing: &Routing) -> Terms {
+        let config = &routing.config.sentry;
+        Terms {
+            limits: Limits {
+                head: config.header_timeout,
+                idle: config.idle_timeout,
+                body: config.body_timeout,
+            },
+            max_header_size: usize::try_from(config.max_header_size.bytes).unwrap_or(usize::MAX),
+            max_headers: config.max_headers as usize,
+            tls: routing.tls.clone(),
         }
     }
 }
@@ -120,20 +147,19 @@ fn refuse(stream: &TcpStream, open: u32, limit: u32) {
     let _ = socket2::SockRef::from(stream).send(text.as_bytes());
 }
 
-async fn serve(thread: Rc<Thread>, routing: Arc<Routing>, stream: TcpStream, peer: IpAddr, place: Place) {
-    let config = &routing.config.sentry;
-    let limits = Limits { head: config.header_timeout, idle: config.idle_timeout, body: config.body_timeout };
+async fn serve(thread: Rc<Thread>, terms: Terms, stream: TcpStream, peer: IpAddr, place: Place) {
     // Without it small responses wait for acknowledgements; a connection where it fails is broken.
     if stream.set_nodelay(true).is_err() {
         return;
     }
-    let mut io = PeerIo::new(stream, limits);
+    let mut io = PeerIo::new(stream, terms.limits);
     let watch = io.watch();
-    let begin = Duration::from(limits.head);
-    match &routing.tls {
+    let begin = Duration::from(terms.limits.head);
+    match &terms.tls {
         None => match timeout(begin, io.speaks_http2()).await {
             Ok(Ok(http2)) => {
-                drive(Client::new(thread, place, peer, false, http2, watch), config, TokioIo::new(io)).await
+                let client = Client::new(thread, place, peer, false, http2, watch);
+                drive(client, &terms, TokioIo::new(io)).await;
             }
             Ok(Err(_)) => {}
             Err(_) => {
@@ -144,7 +170,8 @@ async fn serve(thread: Rc<Thread>, routing: Arc<Routing>, stream: TcpStream, pee
         Some(tls) => match timeout(begin, TlsAcceptor::from(Arc::clone(tls)).accept(io)).await {
             Ok(Ok(io)) => {
                 let http2 = io.get_ref().1.alpn_protocol() == Some(b"h2");
-                drive(Client::new(thread, place, peer, true, http2, watch), config, TokioIo::new(io)).await;
+                let client = Client::new(thread, place, peer, true, http2, watch);
+                drive(client, &terms, TokioIo::new(io)).await;
             }
             Ok(Err(_)) | Err(_) => thread.stats().tls_failures.bump(),
         },
@@ -172,7 +199,7 @@ macro_rules! until_its_end {
     }};
 }
 
-async fn drive<I>(client: Client, config: &config::Sentry, io: I)
+async fn drive<I>(client: Client, terms: &Terms, io: I)
 where
     I: Read + Write + Unpin + Send + 'static,
 {
@@ -183,7 +210,7 @@ where
         let client = Rc::clone(&client);
         service_fn(move |request| proxy::handle(Rc::clone(&client), request))
     };
-    let max_head = usize::try_from(config.max_header_size.bytes).unwrap_or(usize::MAX);
+    let max_head = terms.max_header_size;
     let ended = if client.http2 {
         let connection = http2::Builder::new(LocalExecutor)
             .max_concurrent_streams(STREAMS)
@@ -199,7 +226,7 @@ where
         let connection = http1::Builder::new()
             // The sweep watches heads, which costs nothing per request.
             .header_read_timeout(None)
-            .max_headers(config.max_headers as usize)
+            .max_headers(terms.max_headers)
             .max_header_size(max_head)
             // What hyper reads ahead, and so the largest head that it ever holds; less than 8 KiB it will not take.
             .max_buf_size(max_head.max(8 * 1024))

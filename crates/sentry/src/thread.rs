@@ -82,6 +82,8 @@ impl Thread {
 
     /// Looks after everything that waits; called every few milliseconds.
     pub fn sweep(&self) {
+        // So that an idle thread does not keep an old config, and its pools, for ever.
+        drop(self.view());
         if self.drain_ends.get().is_none() && self.shared.is_draining() {
             self.drain_ends.set(Some(clock::now() + DRAIN_GRACE));
         }

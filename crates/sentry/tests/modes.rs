@@ -304,3 +304,17 @@ async fn a_drain_has_an_end() {
     assert!(soon(request).await.is_err(), "the client sees that there is no response");
     eventually(|| held.dropped() == 1, || "and the server is told".to_owned()).await;
 }
+
+#[tokio::test]
+async fn a_config_that_was_replaced_is_forgotten_even_by_connections_that_stay() {
+    let server = Server::http(mirror).await;
+    let text = config("", &[server.address], "workers = 1");
+    let sentry = Sentry::start(&text);
+    let mut stays = client::http1(sentry.address).await;
+    let mut ask = async || soon(stays.send_request(client::request("GET", "/", ""))).await.unwrap().status();
+    assert_eq!(ask().await, 200);
+    let old = Arc::downgrade(&sentry.pool());
+    sentry.shared.reload(parse(&text.replace("workers = 1", "workers = 2"))).unwrap();
+    eventually(|| old.strong_count() == 0, || format!("{} still hold it", old.strong_count())).await;
+    assert_eq!(ask().await, 200);
+}
