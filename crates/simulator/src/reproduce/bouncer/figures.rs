@@ -156,9 +156,9 @@ fn sweep(study: &Study, policy: &str, value: impl Fn(&Cell) -> f64) -> Sweep {
 }
 
 fn slow_p50_ms(study: &Study, policy: &str) -> Sweep {
-    let loads = &values::bouncer().table3.loads;
+    let loads = study.loads();
     let cells: Vec<_> = loads.iter().map(|&load| (policy, load)).collect();
-    loads.iter().copied().zip(study.slow_p50_ms(&cells)).collect()
+    loads.into_iter().zip(study.slow_p50_ms(&cells)).collect()
 }
 
 /// The mean over the plateau.

@@ -115,11 +115,17 @@ impl Study {
         self.run(&cells.iter().map(|&(policy, load)| (policy, load, self.runs())).collect::<Vec<_>>())
     }
 
-    /// What came of a policy at every load of the study.
+    /// What came of a policy at every load.
     pub fn over_loads(&self, policy: &str) -> Vec<(f64, Cell)> {
-        let loads = &values::bouncer().table3.loads;
+        let loads = self.loads();
         let cells: Vec<_> = loads.iter().map(|&load| (policy, load)).collect();
-        loads.iter().copied().zip(self.cells(&cells)).collect()
+        loads.into_iter().zip(self.cells(&cells)).collect()
+    }
+
+    /// The loads of the paper's tables and figures, of which the quick study takes every other one.
+    pub fn loads(&self) -> Vec<f64> {
+        let step = if self.settings.quick { 2 } else { 1 };
+        values::bouncer().table3.loads.iter().copied().step_by(step).collect()
     }
 
     /// The median response times of the slow class in milliseconds, from as many runs as it takes to have enough of them

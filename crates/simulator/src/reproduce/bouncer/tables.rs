@@ -9,6 +9,7 @@ const ALL: &str = "all";
 /// By class, for Bouncer alone and with each of its strategies, over the load.
 pub fn table3(study: &Study) -> Findings {
     let paper = &values::bouncer().table3;
+    let loads = &paper.loads;
     let policies = [
         (BASIC, "basic", &paper.basic),
         (ALLOWANCE, "allowance", &paper.allowance),
@@ -23,7 +24,8 @@ pub fn table3(study: &Study) -> Findings {
             ("slow", &paper.slow),
             (ALL, &paper.all),
         ];
-        for (i, (load, cell)) in study.over_loads(policy).iter().enumerate() {
+        for (load, cell) in &study.over_loads(policy) {
+            let i = loads.iter().position(|l| l == load).expect("a load of the table");
             for (class, values) in columns {
                 let what = format!("{name} at {load:.2}, {class}, % rejected");
                 rows.push(row(what, values[i], cell, class, paper.tolerance));
