@@ -1,4 +1,5 @@
 # Helpers of ../test: steps that are counted, tools that are fetched or skipped aloud, ids of what ran.
+export LC_ALL=C.UTF-8 # one order for sorting, everywhere
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 touch "$work/ids"
