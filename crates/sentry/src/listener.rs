@@ -155,11 +155,12 @@ async fn serve(thread: Rc<Thread>, terms: Terms, stream: TcpStream, peer: IpAddr
     let mut io = PeerIo::new(stream, terms.limits);
     let watch = io.watch();
     let begin = Duration::from(terms.limits.head);
+    // Boxed below: a connection in the clear should not take the room that one with TLS needs.
     match &terms.tls {
         None => match timeout(begin, io.speaks_http2()).await {
             Ok(Ok(http2)) => {
                 let client = Client::new(thread, place, peer, false, http2, watch);
-                drive(client, &terms, TokioIo::new(io)).await;
+                Box::pin(drive(client, &terms, TokioIo::new(io))).await;
             }
             Ok(Err(_)) => {}
             Err(_) => {
@@ -171,7 +172,7 @@ async fn serve(thread: Rc<Thread>, terms: Terms, stream: TcpStream, peer: IpAddr
             Ok(Ok(io)) => {
                 let http2 = io.get_ref().1.alpn_protocol() == Some(b"h2");
                 let client = Client::new(thread, place, peer, true, http2, watch);
-                drive(client, &terms, TokioIo::new(io)).await;
+                Box::pin(drive(client, &terms, TokioIo::new(io))).await;
             }
             Ok(Err(_)) | Err(_) => thread.stats().tls_failures.bump(),
         },
