@@ -20,8 +20,12 @@ use crate::{ClassId, Nanos, Percentile, Slo};
 
 /// How often estimates are renewed.
 pub const INTERVAL: Nanos = Nanos::from_secs(1);
-/// What an interval's measurements weigh one interval later. At 0.9 half of an estimate is from the last 7 s.
+/// What an interval's measurements weigh one interval later, at most. At 0.9 half of an estimate is from the last 7 s.
 const DECAY: f64 = 0.9;
+/// Old measurements that are kept beside new ones: as many as put this many beyond the highest percentile that matters,
+const BEYOND: f64 = 10.0;
+/// and at least so many. More would only be older: a server that is slower under load is to be known as such at once.
+const FEWEST_KEPT: f64 = 100.0;
 /// Completions, over all classes, after which estimates are trusted: at least this many,
 const WARM_AFTER: u32 = 100;
 /// and this many a slot. Of what the slots take first, the shortest are done first: a hundred slots that have completed a
@@ -56,6 +60,10 @@ struct View {
 
 struct Learning {
     profiles: Vec<Profile>,
+    /// All classes together, as often as each is served.
+    general: Profile,
+    /// What was recorded since it was last looked at.
+    news: Profile,
     completed: Vec<u64>,
     interval_ends: Nanos,
 }
@@ -99,6 +107,8 @@ impl Estimator {
             #[allow(clippy::disallowed_types)]
             learning: std::sync::Mutex::new(Learning {
                 profiles: vec![Profile::default(); slos.len()],
+                general: Profile::default(),
+                news: Profile::default(),
                 completed: vec![0; slos.len()],
                 interval_ends: now + INTERVAL,
             }),
@@ -205,12 +215,13 @@ impl Estimator {
     /// Ends the interval if it is over. Returns whether it was, and when the current one is.
     pub fn tick(&self, now: Nanos) -> (bool, Nanos) {
         let Some(mut learning) = self.try_learning() else { return (false, now + INTERVAL) };
-        let Learning { profiles, interval_ends, .. } = &mut *learning;
+        let Learning { profiles, general, interval_ends, .. } = &mut *learning;
         if now < *interval_ends {
             return (false, *interval_ends);
         }
         *interval_ends = now + INTERVAL;
-        profiles.iter_mut().for_each(|p| p.decay(DECAY));
+        profiles.iter_mut().zip(&self.slos).for_each(|(profile, slo)| fade(profile, slo));
+        fade(general, &self.slos[self.slos.len() - 1]);
         self.learn(&mut learning);
         for (view, completed) in self.views.iter().zip(&mut learning.completed) {
             view.completed.store(u32::try_from(std::mem::take(completed)).unwrap_or(u32::MAX), Relaxed);
@@ -253,15 +264,18 @@ impl Estimator {
     }
 
     fn learn(&self, learning: &mut Learning) {
-        let Learning { profiles, completed, .. } = learning;
+        let Learning { profiles, general, news, completed, .. } = learning;
         for ((recorder, profile), completed) in self.recorders.iter().zip(&mut *profiles).zip(completed) {
-            *completed += recorder.drain_into(profile);
+            let count = recorder.drain_into(news);
+            if count > 0 {
+                *completed += count;
+                profile.merge(news);
+                general.merge(news);
+                news.clear();
+            }
         }
-        let mut general = Profile::default();
-        profiles.iter().for_each(|p| general.merge(p));
         self.turn_ns.store(general.mean().0, Relaxed);
-        let terms: Vec<Terms> =
-            profiles.iter().enumerate().map(|(i, p)| self.terms(i, p, &general)).collect();
+        let terms: Vec<Terms> = profiles.iter().enumerate().map(|(i, p)| self.terms(i, p, general)).collect();
         self.backlog.publish(|class| terms[class.index()]);
     }
 
@@ -293,6 +307,13 @@ impl Estimator {
         let default = &self.slos[self.slos.len() - 1];
         if borrowed && !default.is_empty() { default } else { &self.slos[class.index()] }
     }
+}
+
+/// Makes room for the next interval's measurements of a class with these objectives.
+fn fade(profile: &mut Profile, slo: &Slo) {
+    let highest = slo.targets().iter().map(|(percentile, _)| percentile.fraction()).fold(0.0, f64::max);
+    let kept = (BEYOND / (1.0 - highest)).max(FEWEST_KEPT);
+    profile.decay((kept / profile.total().max(1.0)).min(DECAY));
 }
 
 #[cfg(all(test, not(feature = "shuttle")))]

@@ -125,6 +125,12 @@ impl Profile {
         self.sum_ns += other.sum_ns;
     }
 
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.weights.fill(0.0);
+        (self.total, self.sum_ns) = (0.0, 0.0);
+    }
+
     /// The mean, zero where nothing was recorded.
     pub fn mean(&self) -> Nanos {
         if self.is_empty() { Nanos::ZERO } else { Nanos((self.sum_ns / self.total) as u64) }
