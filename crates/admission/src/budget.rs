@@ -52,12 +52,13 @@ impl Budget {
 mod tests {
     use super::*;
     use plimsoll_core::Slo;
+    use plimsoll_core::estimator::Wait;
 
     #[test]
     fn half_of_the_slots_time_is_spent_whatever_a_request_costs() {
         for ms in [1, 7, 60, 900] {
             let estimator = Estimator::new(vec![Slo::default()], 8, Nanos::ZERO);
-            (0..200).for_each(|_| estimator.completed(ClassId(0), Nanos::from_millis(ms)));
+            (0..200).for_each(|_| estimator.completed(ClassId(0), Wait::default(), Nanos::from_millis(ms)));
             estimator.tick(Nanos::from_secs(1));
             let budget = Budget::new(Nanos::ZERO);
             let (mut spent, ticks) = (0.0, 10_000u64);

@@ -6,7 +6,7 @@
 //! nor make a system call.
 
 use plimsoll_core::backlog::{MAX_QUEUE, Waiting};
-use plimsoll_core::estimator::{ClassEstimate, Estimator};
+use plimsoll_core::estimator::{ClassEstimate, Estimator, Wait};
 use plimsoll_core::{ClassId, Grant, Limit, Mechanism, Nanos, Quantity, Refusal, Rng, Slo, Verdict};
 
 use crate::adaptive::AdaptiveSlots;
@@ -185,14 +185,15 @@ impl Gate {
         verdict
     }
 
-    /// A request ended after having `waited` in the queue and been `served` for so long.
+    /// A request ended after it had to `wait` in the queue and was `served` for so long. What it was expected to wait is
+    /// what [`Gate::expected_wait`] said before it was offered; a host that has not asked gives the actual wait alone.
     #[inline]
-    pub fn finish(&self, class: ClassId, waited: Nanos, served: Nanos, outcome: Outcome) {
-        let measured = outcome == Outcome::Measured;
+    pub fn finish(&self, class: ClassId, wait: impl Into<Wait>, served: Nanos, outcome: Outcome) {
+        let (wait, measured) = (wait.into(), outcome == Outcome::Measured);
         if measured {
-            self.estimator.completed(class, served);
+            self.estimator.completed(class, wait, served);
         }
-        self.policy.completed(class, waited, served, measured);
+        self.policy.completed(class, wait.actual, served, measured);
         if let Some(adaptive) = &self.adaptive {
             adaptive.finished(class, served, measured);
         }
@@ -253,6 +254,7 @@ impl Gate {
     }
 
     /// How long a request that came now would be expected to wait.
+    #[inline]
     pub fn expected_wait(&self) -> Nanos {
         self.estimator.expected_wait(&self.estimator.waiting(ClassId(0)))
     }

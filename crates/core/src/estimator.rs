@@ -9,6 +9,10 @@
 //! free, so a *turn* is missing: the mean time of what is served, over the slots. That is the xi of the paper's Eq. 1, which it
 //! takes for zero. At its 100 slots a turn is less than 0.1 ms; at four it decides whether a median meets its objective.
 //!
+//! The expected wait is itself an estimate, and one that errs to one side: a class that is let in only when the queue seems short is
+//! let in when the queue seems shorter than it is. So the percentiles are not those of the processing time but of what a response took
+//! *beyond the wait that was expected* when it was let in ([`Wait`]). Where waits are as expected that is the same.
+//!
 //! The paper replaces a class's histogram every interval. Doing just that locks a class out for ever: one
 //! noisy interval above its objective, and it is never measured again. Here histograms decay instead, and
 //! [`Estimator::completed_last_interval`] tells a policy whom it should probe.
@@ -54,8 +58,35 @@ struct View {
     borrowed: AtomicBool,
     completed: AtomicU32,
     median_ns: AtomicU64,
-    /// Percentiles, in the order of the targets that the class is judged by.
+    /// Percentiles of the time beyond the expected wait, in the order of the targets that the class is judged by.
     points_ns: Box<[AtomicU64]>,
+}
+
+/// How long a request waited for a slot, and how long it was expected to when it was let in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wait {
+    /// [`Estimator::expected_wait`] when it came; the actual wait where nobody asked.
+    pub expected: Nanos,
+    /// How long it was.
+    pub actual: Nanos,
+}
+
+impl From<Nanos> for Wait {
+    fn from(actual: Nanos) -> Wait {
+        Wait { expected: actual, actual }
+    }
+}
+
+impl Wait {
+    /// What a request took beyond its expected wait, if it was `served` for so long. A wait that is more than a quarter off
+    /// counts as a quarter off: that is no error of the estimate but an accident, such as a server that stands still for
+    /// a second, and says nothing about the next request.
+    #[inline]
+    fn beyond(self, served: Nanos) -> Nanos {
+        let most = self.expected.0 / 4;
+        let actual = self.actual.0.clamp(self.expected.0 - most, self.expected.0 + most);
+        Nanos((served.0 + actual).saturating_sub(self.expected.0))
+    }
 }
 
 struct Learning {
@@ -146,7 +177,7 @@ impl Estimator {
         Nanos(self.backlog.mean_ns(class))
     }
 
-    /// The median processing time of `class`, zero where nothing is known.
+    /// The median of what `class` takes beyond the expected wait, zero where nothing is known.
     #[inline]
     pub fn median(&self, class: ClassId) -> Nanos {
         Nanos(self.views[class.index()].median_ns.load(Relaxed))
@@ -163,7 +194,7 @@ impl Estimator {
         self.views[class.index()].completed.load(Relaxed)
     }
 
-    /// Each objective that `class` is judged by: percentile, expected processing time, limit.
+    /// Each objective that `class` is judged by: percentile, expected time beyond the wait, limit.
     pub fn targets(&self, class: ClassId) -> impl Iterator<Item = (Percentile, Nanos, Nanos)> {
         let view = &self.views[class.index()];
         let slo = self.judging_slo(class, view.borrowed.load(Relaxed));
@@ -183,12 +214,16 @@ impl Estimator {
         self.backlog.dequeue(class);
     }
 
-    /// A request of `class` took `served` from leaving the queue to its end.
+    /// A request of `class` took `served` from leaving the queue, in which it had to `wait`, to its end.
     #[inline]
-    pub fn completed(&self, class: ClassId, served: Nanos) {
-        self.recorders[class.index()].record(served);
+    pub fn completed(&self, class: ClassId, wait: Wait, served: Nanos) {
+        let recorder = &self.recorders[class.index()];
         if self.is_cold() {
+            // Nothing was known that could have been expected.
+            recorder.record(served, served);
             self.completed_cold();
+        } else {
+            recorder.record(wait.beyond(served), served);
         }
     }
 
@@ -288,7 +323,7 @@ impl Estimator {
         let mut slack_ns = i64::MAX;
         let slo = self.judging_slo(ClassId(i as u16), borrowed);
         for (&(percentile, limit), stored) in slo.targets().iter().zip(&view.points_ns) {
-            let point = profile.percentile(percentile);
+            let point = profile.percentile_at_most(percentile);
             stored.store(point.0, Relaxed);
             slack_ns = slack_ns.min(limit.0 as i64 - point.0 as i64);
         }
@@ -332,7 +367,7 @@ mod tests {
 
     /// Everything is warm and learnt: `n` completions of `ms` each.
     fn warm(estimator: &Estimator, class: ClassId, n: u32, ms: u64) {
-        (0..n).for_each(|_| estimator.completed(class, Nanos::from_millis(ms)));
+        (0..n).for_each(|_| estimator.completed(class, Wait::default(), Nanos::from_millis(ms)));
     }
 
     proptest! {
@@ -346,7 +381,7 @@ mod tests {
         ) {
             let estimator = Estimator::new(vec![slo(18, 50), slo(10, 90), slo(30, 400)], slots, Nanos::ZERO);
             for (c, times) in times.iter().enumerate() {
-                times.iter().for_each(|&ms| estimator.completed(ClassId(c as u16), Nanos::from_millis(ms)));
+                times.iter().for_each(|&ms| estimator.completed(ClassId(c as u16), Wait::default(), Nanos::from_millis(ms)));
                 (0..queued[c]).for_each(|_| estimator.enqueue(ClassId(c as u16)));
             }
             estimator.tick(INTERVAL);
@@ -377,6 +412,26 @@ mod tests {
         warm(&estimator, A, 1, 20);
         estimator.tick(INTERVAL + INTERVAL);
         assert!(!estimator.waiting(A).is_within(), "once seen it is held to its own");
+    }
+
+    #[test]
+    fn a_wait_that_was_longer_than_expected_counts_and_an_accident_does_not() {
+        let estimator = Estimator::new(vec![slo(18, 50)], 1, Nanos::ZERO);
+        warm(&estimator, A, 100, 5);
+        let ms = Nanos::from_millis;
+        let p50_after = |wait, at: u64| {
+            (0..1_000).for_each(|_| estimator.completed(A, wait, ms(5)));
+            estimator.tick(Nanos::from_secs(at));
+            estimator.targets(A).next().unwrap().1
+        };
+        let near =
+            |found: Nanos, ms: u64| assert!(found.0.abs_diff(ms * MS) < MS / 2, "{found:?}, not {ms} ms");
+        near(p50_after(Wait { expected: ms(80), actual: ms(86) }, 1), 11);
+        near(p50_after(Wait { expected: ms(80), actual: ms(77) }, 2), 2);
+        near(p50_after(Wait { expected: ms(80), actual: ms(60) }, 3), 0);
+        near(p50_after(Wait { expected: ms(8), actual: ms(1_008) }, 4), 7);
+        near(p50_after(Wait::from(ms(300)), 5), 5);
+        near(estimator.mean(A), 5);
     }
 
     #[test]

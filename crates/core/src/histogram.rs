@@ -55,12 +55,12 @@ impl Default for IntervalHistogram {
 }
 
 impl IntervalHistogram {
-    /// Counts one value.
+    /// Counts one value, by which percentiles are found, and beside it one for the mean.
     #[inline]
-    pub fn record(&self, value: Nanos) {
+    pub fn record(&self, value: Nanos, for_mean: Nanos) {
         let buffer = &self.buffers[self.active.load(Relaxed) & 1];
         buffer.counts[bucket_of(value)].fetch_add(1, Relaxed);
-        buffer.sum_ns.fetch_add(value.0, Relaxed);
+        buffer.sum_ns.fetch_add(for_mean.0, Relaxed);
     }
 
     /// Ends the interval: moves what was recorded into `profile` and returns how many values that were.
@@ -139,8 +139,18 @@ impl Profile {
     /// The value at or below which `percentile` of the weight lies, spread evenly within a bucket; zero where
     /// nothing was recorded.
     pub fn percentile(&self, percentile: Percentile) -> Nanos {
+        self.quantile(percentile.fraction())
+    }
+
+    /// As [`Profile::percentile`], plus one standard error of the rank, so that an estimate from few values errs to the safe side.
+    pub fn percentile_at_most(&self, percentile: Percentile) -> Nanos {
+        let p = percentile.fraction();
+        self.quantile((p + (p * (1.0 - p) / self.total.max(1.0)).sqrt()).min(1.0))
+    }
+
+    fn quantile(&self, q: f64) -> Nanos {
         // A hair less, or rounding in the weights would push an exact border into the next bucket.
-        let rank = percentile.fraction() * self.weights.iter().sum::<f64>() * (1.0 - 1e-9);
+        let rank = q * self.weights.iter().sum::<f64>() * (1.0 - 1e-9);
         let mut below = 0.0;
         for (bucket, &weight) in self.weights.iter().enumerate().filter(|&(_, &w)| w > 0.0) {
             if below + weight >= rank {
@@ -161,7 +171,7 @@ mod tests {
 
     fn profile_of(values: &[u64]) -> Profile {
         let (interval, mut profile) = (IntervalHistogram::default(), Profile::default());
-        values.iter().for_each(|&v| interval.record(Nanos(v)));
+        values.iter().for_each(|&v| interval.record(Nanos(v), Nanos(v)));
         assert_eq!(interval.drain_into(&mut profile), values.len() as u64);
         profile
     }
@@ -203,7 +213,11 @@ mod tests {
         let (interval, mut profile) = (IntervalHistogram::default(), Profile::default());
         let total = std::thread::scope(|scope| {
             let writers: Vec<_> = (0..3)
-                .map(|_| scope.spawn(|| (0..20_000).for_each(|i| interval.record(Nanos(i * 1_000)))))
+                .map(|_| {
+                    scope.spawn(|| {
+                        (0..20_000).for_each(|i| interval.record(Nanos(i * 1_000), Nanos(i * 1_000)))
+                    })
+                })
                 .collect();
             let mut total = 0;
             while writers.iter().any(|w| !w.is_finished()) {

@@ -17,6 +17,7 @@ use std::sync::LazyLock;
 use http::HeaderMap;
 use plimsoll_admission::{Ask, Outcome};
 use plimsoll_core::config::{FairShare, Mode, Sentry};
+use plimsoll_core::estimator::Wait;
 use plimsoll_core::{ClassId, Limit, Mechanism, Nanos, Quantity, Refusal, Verdict};
 use tokio::sync::oneshot;
 
@@ -85,7 +86,11 @@ pub async fn admit(
     }
 
     let ask = Ask { class: view.class(class).in_pool, deadline, client: key };
-    let offer = || thread.with_rng(|rng| pool.gate.offer(&ask, now, rng));
+    let mut expected = Nanos::ZERO;
+    let offer = || {
+        expected = pool.gate.expected_wait();
+        thread.with_rng(|rng| pool.gate.offer(&ask, now, rng))
+    };
     let verdict = if pool.judges(now) { guarded(view, offer) } else { None };
     let queued = match verdict {
         Some(verdict) => {
@@ -95,7 +100,7 @@ pub async fn admit(
                     return Admission::Refused(refusal);
                 }
                 Verdict::Refuse(_) => return Admission::In(ticket(Hold::Nothing)),
-                Verdict::Admit(_) => Queued::new(view, class, true),
+                Verdict::Admit(_) => Queued::new(view, class, Some(expected)),
             }
         }
         None => {
@@ -103,9 +108,12 @@ pub async fn admit(
                 return Admission::Refused(refusal);
             }
             stats.unjudged.bump();
-            let counted =
-                !pool.judges(now) && guarded(view, || pool.gate.admit_unjudged(ask.class)).is_some();
-            Queued::new(view, class, counted)
+            let admit = || {
+                let expected = pool.gate.expected_wait();
+                pool.gate.admit_unjudged(ask.class);
+                expected
+            };
+            Queued::new(view, class, if pool.judges(now) { None } else { guarded(view, admit) })
         }
     };
 
@@ -180,9 +188,9 @@ async fn shadow(queued: Queued, arrived: Nanos, mut ended: oneshot::Receiver<End
         end = &mut ended => queued.measure(end.unwrap_or(UNKNOWN)),
         () = view.pool(class).slots.take() => {
             let now = clock::refresh();
-            if let Ok(Hold::Slot { counted }) = queued.start(arrived, now) {
+            if let Ok(Hold::Slot { expected_wait }) = queued.start(arrived, now) {
                 let end = ended.await.unwrap_or(UNKNOWN);
-                view.leave_slot(class, counted, now.since(arrived), end);
+                view.leave_slot(class, expected_wait, now.since(arrived), end);
             }
         }
     }
@@ -192,16 +200,16 @@ async fn shadow(queued: Queued, arrived: Nanos, mut ended: oneshot::Receiver<End
 struct Queued {
     view: Rc<View>,
     class: ClassId,
-    /// Whether the gate knows about it.
-    counted: bool,
+    /// How long it was to wait as the gate sees it, where the gate knows about it.
+    expected_wait: Option<Nanos>,
     waits: bool,
     /// Its client was told that its turn will not come; else one that is taken back has no client any more.
     refused: bool,
 }
 
 impl Queued {
-    fn new(view: &Rc<View>, class: ClassId, counted: bool) -> Queued {
-        Queued { view: Rc::clone(view), class, counted, waits: true, refused: false }
+    fn new(view: &Rc<View>, class: ClassId, expected_wait: Option<Nanos>) -> Queued {
+        Queued { view: Rc::clone(view), class, expected_wait, waits: true, refused: false }
     }
 
     /// It has taken a slot, which it holds from now on, or gives back where the policy says no after all.
@@ -210,7 +218,7 @@ impl Queued {
         let view = &self.view;
         let (pool, waited) = (view.pool(self.class), now.since(arrived));
         let in_pool = view.class(self.class).in_pool;
-        if self.counted {
+        if self.expected_wait.is_some() {
             match guarded(view, || pool.gate.start(in_pool, waited, now)) {
                 Some(Verdict::Refuse(refusal)) => {
                     pool.slots.release();
@@ -218,24 +226,24 @@ impl Queued {
                     return Err(refusal);
                 }
                 Some(Verdict::Admit(_)) => {}
-                None => self.counted = false,
+                None => self.expected_wait = None,
             }
         }
         view.stats(self.class).wait.record(waited);
-        Ok(Hold::Slot { counted: self.counted })
+        Ok(Hold::Slot { expected_wait: self.expected_wait })
     }
 
     /// It was served without ever having had a slot.
     fn measure(mut self, end: End) {
         self.waits = false;
-        if !self.counted {
+        if self.expected_wait.is_none() {
             return;
         }
         let pool = self.view.pool(self.class);
         let in_pool = self.view.class(self.class).in_pool;
         guarded(&self.view, || {
             if pool.gate.start(in_pool, Nanos::ZERO, clock::coarse()).is_admit() {
-                pool.gate.finish(in_pool, Nanos::ZERO, end.served, end.outcome);
+                pool.gate.finish(in_pool, Wait::default(), end.served, end.outcome);
             }
         });
     }
@@ -249,7 +257,7 @@ impl Drop for Queued {
         if !self.refused {
             self.view.stats(self.class).failed(Failure::ClientGone).bump();
         }
-        if self.counted {
+        if self.expected_wait.is_some() {
             let pool = self.view.pool(self.class);
             let in_pool = self.view.class(self.class).in_pool;
             guarded(&self.view, || pool.gate.abandon(in_pool));

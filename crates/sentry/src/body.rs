@@ -2,6 +2,7 @@
 //! of it, the client has left, or either has paused for too long.
 
 use std::cell::{Cell, RefCell};
+use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -24,16 +25,58 @@ use crate::upload::Upload;
 
 /// The response broke off. Its client sees that: hyper ends the connection or resets the stream, so that what was sent
 /// never passes for all of it.
-#[derive(Clone, Copy, Debug)]
-pub struct BrokenOff(pub Failure);
+#[derive(Debug)]
+pub struct BrokenOff {
+    failure: Failure,
+    /// Where hyper finds what to reset the stream with.
+    reset: h2::Error,
+}
 
-impl fmt::Display for BrokenOff {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the response broke off: {}", self.0.as_str())
+impl From<Break> for BrokenOff {
+    fn from(Break { failure, reason }: Break) -> BrokenOff {
+        BrokenOff { failure, reset: reason.into() }
     }
 }
 
-impl std::error::Error for BrokenOff {}
+impl fmt::Display for BrokenOff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the response broke off: {}", self.failure.as_str())
+    }
+}
+
+impl Error for BrokenOff {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.reset)
+    }
+}
+
+/// How a response broke off.
+#[derive(Clone, Copy, Debug)]
+struct Break {
+    failure: Failure,
+    reason: h2::Reason,
+}
+
+impl From<Failure> for Break {
+    fn from(failure: Failure) -> Break {
+        Break { failure, reason: h2::Reason::INTERNAL_ERROR }
+    }
+}
+
+impl From<hyper::Error> for Break {
+    /// A server that resets its stream has a reason, and the client is to have the same: a gRPC call that the server has cancelled
+    /// is not one that has crashed.
+    fn from(error: hyper::Error) -> Break {
+        let mut cause = error.source();
+        while let Some(found) = cause {
+            if let Some(reason) = found.downcast_ref::<h2::Error>().and_then(h2::Error::reason) {
+                return Break { failure: Failure::Truncated, reason };
+            }
+            cause = found.source();
+        }
+        Failure::Truncated.into()
+    }
+}
 
 /// The body of a response.
 pub struct ResponseBody(Kind);
@@ -115,7 +158,7 @@ impl Body for ResponseBody {
 pub struct Exchange {
     /// Nothing once the server has sent the last of it, or it was broken off.
     running: RefCell<Option<Running>>,
-    broken: Cell<Option<BrokenOff>>,
+    broken: Cell<Option<Break>>,
     /// Whose turn it is, and until when.
     turn: Cell<Turn>,
     waker: RefCell<Option<Waker>>,
@@ -198,7 +241,7 @@ impl Exchange {
 
     fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         if let Some(broken) = self.broken.get() {
-            return Poll::Ready(Some(Err(broken)));
+            return Poll::Ready(Some(Err(broken.into())));
         }
         let mut slot = self.running.borrow_mut();
         let Some(running) = slot.as_mut() else { return Poll::Ready(None) };
@@ -212,11 +255,11 @@ impl Exchange {
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
-            Poll::Ready(Some(Err(_))) => {
-                let running = slot.take();
+            Poll::Ready(Some(Err(error))) => {
+                let (running, broken) = (slot.take(), Break::from(error));
                 drop(slot);
-                self.break_off(running, Failure::Truncated);
-                Poll::Ready(Some(Err(BrokenOff(Failure::Truncated))))
+                self.break_off(running, broken);
+                Poll::Ready(Some(Err(broken.into())))
             }
             Poll::Ready(None) => {
                 self.complete(slot.take());
@@ -253,8 +296,9 @@ impl Exchange {
         }
     }
 
-    fn break_off(&self, running: Option<Running>, failure: Failure) {
-        self.broken.set(Some(BrokenOff(failure)));
+    fn break_off(&self, running: Option<Running>, broken: Break) {
+        let failure = broken.failure;
+        self.broken.set(Some(broken));
         self.end(failure != Failure::ClientGone);
         if let Some(running) = running {
             if failure != Failure::ClientGone {
@@ -306,6 +350,6 @@ impl Expire for Exchange {
             Turn::Server(_) => Failure::Timeout,
             Turn::Client(_) => Failure::ClientGone,
         };
-        self.break_off(running, failure);
+        self.break_off(running, failure.into());
     }
 }

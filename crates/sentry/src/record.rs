@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use plimsoll_admission::{self as admission, Ask, Outcome};
-use plimsoll_core::estimator::ClassEstimate;
+use plimsoll_core::estimator::{ClassEstimate, Wait};
 use plimsoll_core::rng::{Rng, seeded};
 use plimsoll_core::{ClassId, Nanos, Quantity, Refusal, Verdict};
 use serde::{Deserialize, Serialize};
@@ -67,6 +67,7 @@ pub(crate) enum Event {
     Finish {
         gate: u32,
         class: u16,
+        expected: u64,
         waited: u64,
         served: u64,
         measured: bool,
@@ -186,12 +187,13 @@ impl Gate {
 
     /// As [`admission::Gate::finish`].
     #[inline]
-    pub fn finish(&self, class: ClassId, waited: Nanos, served: Nanos, outcome: Outcome) {
-        let Some(recorded) = &self.recorded else { return self.gate.finish(class, waited, served, outcome) };
+    pub fn finish(&self, class: ClassId, wait: Wait, served: Nanos, outcome: Outcome) {
+        let Some(recorded) = &self.recorded else { return self.gate.finish(class, wait, served, outcome) };
         recorded.write(|gate| {
-            self.gate.finish(class, waited, served, outcome);
-            let (class, waited, served) = (class.0, waited.0, served.0);
-            ((), Event::Finish { gate, class, waited, served, measured: outcome == Outcome::Measured })
+            self.gate.finish(class, wait, served, outcome);
+            let (class, expected, waited, served) = (class.0, wait.expected.0, wait.actual.0, served.0);
+            let measured = outcome == Outcome::Measured;
+            ((), Event::Finish { gate, class, expected, waited, served, measured })
         });
     }
 

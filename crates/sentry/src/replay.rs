@@ -6,6 +6,7 @@ use std::path::Path;
 
 use plimsoll_admission::{self as admission, Ask, Outcome};
 use plimsoll_core::config::{self, Config};
+use plimsoll_core::estimator::Wait;
 use plimsoll_core::rng::{Rng, seeded};
 use plimsoll_core::{ClassId, Nanos, Verdict};
 use serde::Serialize;
@@ -81,9 +82,10 @@ impl Replay {
             Event::Start { gate, class, waited, now, verdict } => {
                 Some((self.gate(gate)?.0.start(ClassId(class), Nanos(waited), Nanos(now)), verdict))
             }
-            Event::Finish { gate, class, waited, served, measured } => {
+            Event::Finish { gate, class, expected, waited, served, measured } => {
                 let outcome = if measured { Outcome::Measured } else { Outcome::Unmeasured };
-                self.gate(gate)?.0.finish(ClassId(class), Nanos(waited), Nanos(served), outcome);
+                let wait = Wait { expected: Nanos(expected), actual: Nanos(waited) };
+                self.gate(gate)?.0.finish(ClassId(class), wait, Nanos(served), outcome);
                 None
             }
             Event::Tick { gate, now } => {

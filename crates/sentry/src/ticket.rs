@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use plimsoll_admission::Outcome;
+use plimsoll_core::estimator::Wait;
 use plimsoll_core::{ClassId, Nanos};
 use tokio::sync::oneshot;
 
@@ -34,10 +35,10 @@ pub struct Ticket {
 pub enum Hold {
     /// Nothing: the pool is not limited, or would have refused it.
     Nothing,
-    /// A slot, and a place in the gate's account of them if `counted`.
+    /// A slot.
     Slot {
-        /// Whether the gate knows.
-        counted: bool,
+        /// How long the gate expected the request to wait for it, if the gate knows about the request.
+        expected_wait: Option<Nanos>,
     },
     /// A slot or a place in the queue for one, neither of which limits it.
     Shadow(oneshot::Sender<End>),
@@ -100,13 +101,9 @@ impl Ticket {
         let served = now.since(self.started);
         match std::mem::replace(&mut self.hold, Hold::Nothing) {
             Hold::Nothing => {}
-            Hold::Slot { counted } => {
-                self.view.leave_slot(
-                    self.class,
-                    counted,
-                    self.started.since(self.arrived),
-                    End { served, outcome },
-                );
+            Hold::Slot { expected_wait } => {
+                let waited = self.started.since(self.arrived);
+                self.view.leave_slot(self.class, expected_wait, waited, End { served, outcome });
             }
             // Its shadow may have ended on its own account.
             Hold::Shadow(end) => drop(end.send(End { served, outcome })),
@@ -124,11 +121,11 @@ impl Drop for Ticket {
 
 impl View {
     /// A request gives its slot back.
-    pub fn leave_slot(&self, class: ClassId, counted: bool, waited: Nanos, end: End) {
+    pub fn leave_slot(&self, class: ClassId, expected_wait: Option<Nanos>, waited: Nanos, end: End) {
         let pool = self.pool(class);
-        if counted {
-            let in_pool = self.class(class).in_pool;
-            guarded(self, || pool.gate.finish(in_pool, waited, end.served, end.outcome));
+        if let Some(expected) = expected_wait {
+            let (in_pool, wait) = (self.class(class).in_pool, Wait { expected, actual: waited });
+            guarded(self, || pool.gate.finish(in_pool, wait, end.served, end.outcome));
         }
         pool.slots.release();
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use common::client;
-use common::server::{Held, Server, full, mirror};
+use common::server::{Held, Server, by_hand, full, mirror};
 use common::{Sentry, eventually, soon};
 use http::{Request, Response};
 use http_body::Frame;
@@ -133,6 +133,45 @@ async fn a_response_that_breaks_off_is_seen_to_break_off() {
         sentry.settled().await;
         assert_eq!(sentry.default_class().response.count(), 0, "a failure says nothing about its class");
     }
+}
+
+/// What a hyper server resets a stream with `CANCEL` for.
+#[derive(Debug)]
+struct Cancelled(h2::Error);
+
+impl std::fmt::Display for Cancelled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("cancelled")
+    }
+}
+
+impl std::error::Error for Cancelled {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+#[tokio::test]
+async fn a_stream_is_reset_for_the_servers_own_reason() {
+    let server = Server::http(|_| async {
+        let (parts, body) = by_hand();
+        parts.send(Ok(Frame::data("begun".into()))).await.unwrap();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let cancelled = Cancelled(h2::Reason::CANCEL.into());
+            parts.send(Err(std::io::Error::other(cancelled))).await.unwrap();
+        });
+        Response::new(body)
+    })
+    .await;
+    let sentry = Sentry::before(&[server.address], "workers = 2\nprotocol = \"http2\"");
+    let mut client = client::http2(sentry.address).await;
+    let response =
+        soon(client.send_request(Request::get("http://a/").body(full("")).unwrap())).await.unwrap();
+    let error = soon(response.into_body().collect()).await.unwrap_err();
+    let reason = std::error::Error::source(&error).and_then(|e| e.downcast_ref::<h2::Error>()?.reason());
+    assert_eq!(reason, Some(h2::Reason::CANCEL), "{error:?}");
+    sentry.settled().await;
 }
 
 #[tokio::test]

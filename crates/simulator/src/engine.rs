@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use plimsoll_admission::{Ask, Gate, Outcome};
+use plimsoll_core::estimator::Wait;
 use plimsoll_core::{ClassId, Grant, Nanos, Refusal, Rng, Verdict};
 
 use crate::departures::Departures;
@@ -30,6 +31,8 @@ pub struct Request {
     pub arrival: Arrival,
     /// What let it in.
     pub grant: Grant,
+    /// How long the gate expected it to wait.
+    pub expected_wait: Nanos,
 }
 
 /// A span in which every process stands still.
@@ -144,11 +147,12 @@ impl<O: Observer> Engine<'_, O> {
     fn arrive(&mut self, arrival: Arrival) {
         let index = self.arrived;
         self.arrived += 1;
+        let expected_wait = if self.queue.is_empty() { Nanos::ZERO } else { self.gate.expected_wait() };
         let grant = match self.gate.offer(&Ask::of(arrival.class), arrival.at, &mut self.rng) {
             Verdict::Refuse(refusal) => return self.observer.refused(index, &arrival, &refusal),
             Verdict::Admit(grant) => grant,
         };
-        let request = Request { index, arrival, grant };
+        let request = Request { index, arrival, grant, expected_wait };
         self.observer.admitted(&request);
         // An idle process means an empty queue.
         let Some(process) = self.idle.pop() else { return self.queue.push_back(request) };
@@ -177,7 +181,8 @@ impl<O: Observer> Engine<'_, O> {
     fn depart(&mut self, process: u32, now: Nanos) {
         if let Some(InService { request, started }) = self.in_service[process as usize].take() {
             let Arrival { at, class, .. } = request.arrival;
-            self.gate.finish(class, started - at, now - started, Outcome::Measured);
+            let wait = Wait { expected: request.expected_wait, actual: started - at };
+            self.gate.finish(class, wait, now - started, Outcome::Measured);
             self.observer.served(&request, started, now);
         }
         while let Some(request) = self.queue.pop_front() {

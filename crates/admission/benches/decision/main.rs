@@ -19,7 +19,7 @@ use plimsoll_admission::bouncer::Bouncer;
 use plimsoll_admission::policy::{self, Scene};
 use plimsoll_admission::{Ask, Gate, Outcome};
 use plimsoll_core::config::{Override, Policy, WaitLimit};
-use plimsoll_core::estimator::Estimator;
+use plimsoll_core::estimator::{Estimator, Wait};
 use plimsoll_core::rng::seeded;
 use plimsoll_core::{Nanos, Rng};
 use traffic::Traffic;
@@ -103,7 +103,9 @@ fn decision(name: String, traffic: &Arc<Traffic>) -> Case {
     let traffic = Arc::clone(traffic);
     Case::new(name, Some(5.0), move || {
         let estimator = Estimator::new(traffic.slos(), 50, Nanos::ZERO);
-        (0..20_000).map(|i| traffic.at(i)).for_each(|r| estimator.completed(r.class(), r.served()));
+        (0..20_000)
+            .map(|i| traffic.at(i))
+            .for_each(|r| estimator.completed(r.class(), WAITED.into(), r.served()));
         let policy: Box<dyn policy::Policy> = black_box(Box::new(Bouncer::new(traffic.classes)));
         let mut rng = seeded(2, 0);
         move |turns| {
@@ -143,9 +145,10 @@ fn cycle(name: String, target_ns: Option<f64>, policy: Policy, traffic: &Arc<Tra
 fn serve(gate: &Gate, traffic: &Traffic, turns: Range<usize>, rng: &mut Rng) {
     for i in turns {
         let (request, now) = (traffic.at(i), Nanos(i as u64));
+        let wait = Wait { expected: gate.expected_wait(), actual: WAITED };
         assert!(gate.offer(&Ask::of(request.class()), now, rng).is_admit());
         assert!(gate.start(request.class(), WAITED, now).is_admit());
-        gate.finish(request.class(), WAITED, request.served(), Outcome::Measured);
+        gate.finish(request.class(), wait, request.served(), Outcome::Measured);
     }
 }
 
@@ -157,11 +160,16 @@ fn cycle_with_clock(name: String, traffic: &Arc<Traffic>) -> Case {
         move |turns| {
             for i in 0..turns {
                 let class = traffic.at(i).class();
-                let came = clock.now();
+                let (came, expected) = (clock.now(), gate.expected_wait());
                 assert!(gate.offer(&Ask::of(class), came, &mut rng).is_admit());
                 let left = clock.now();
                 assert!(gate.start(class, left - came, left).is_admit());
-                gate.finish(class, left - came, clock.now() - left, Outcome::Measured);
+                gate.finish(
+                    class,
+                    Wait { expected, actual: left - came },
+                    clock.now() - left,
+                    Outcome::Measured,
+                );
             }
         }
     })

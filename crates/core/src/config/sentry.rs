@@ -38,7 +38,8 @@ table! {
         /// How long a client may take for a request's head. Long enough for a bad mobile network, short enough for
         /// those who hold connections open on purpose.
         header_timeout: Nanos ["1ms"..="1h"] = "10s",
-        /// How long a client may pause between two parts of a body, in either direction.
+        /// How long a client may pause between two parts of a body, in either direction. Beside one such pause in all, an upload
+        /// that is slower than 500 B/s is broken off too.
         body_timeout: Nanos ["1ms"..="24h"] = "30s",
         /// How long a connection may stay open without a request. Above the 60 s of the usual balancers in front, so
         /// that they close first.

@@ -130,13 +130,14 @@ impl Broker {
         let arrived = self.clock.now();
         let deadline = arrived + self.options.broker.expire;
         let ask = Ask { class, deadline: Some(deadline), client: None };
+        let expected_wait = self.gate.expected_wait();
         let verdict = self.gate.offer(&ask, arrived, &mut self.decisions.borrow_mut());
         self.stats.borrow_mut().decided(self.clock.now().since(arrived));
         let grant = match verdict {
             Verdict::Refuse(refusal) => return self.refuse(&refusal),
             Verdict::Admit(grant) => grant,
         };
-        let mut ticket = Ticket::new(&self.gate, &self.clock, class);
+        let mut ticket = Ticket::new(&self.gate, &self.clock, class, expected_wait);
         // The semaphore is the FIFO queue: permits go to those who wait in the order in which they came.
         let _slot = self.slots.acquire().await.expect("never closed");
         let started = self.clock.now();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 use plimsoll_admission::{Gate, Outcome};
+use plimsoll_core::estimator::Wait;
 use plimsoll_core::{ClassId, Nanos, Refusal, Rng, Verdict};
 use rand::RngExt;
 
@@ -29,6 +30,7 @@ pub struct Ticket<'a> {
     gate: &'a Gate,
     clock: &'a Clock,
     class: ClassId,
+    expected_wait: Nanos,
     stage: Stage,
 }
 
@@ -39,9 +41,9 @@ enum Stage {
 }
 
 impl Ticket<'_> {
-    /// A query that the gate has just let into the queue.
-    pub fn new<'a>(gate: &'a Gate, clock: &'a Clock, class: ClassId) -> Ticket<'a> {
-        Ticket { gate, clock, class, stage: Stage::Queued }
+    /// A query that the gate has just let into the queue, where it was expected to wait for so long.
+    pub fn new<'a>(gate: &'a Gate, clock: &'a Clock, class: ClassId, expected_wait: Nanos) -> Ticket<'a> {
+        Ticket { gate, clock, class, expected_wait, stage: Stage::Queued }
     }
 
     /// It leaves the queue at `started`; served only if the gate still admits it.
@@ -57,8 +59,13 @@ impl Ticket<'_> {
             unreachable!("only what was started can finish");
         };
         let served = self.clock.now().since(started);
-        self.gate.finish(self.class, waited, served, Outcome::Measured);
+        self.leave(waited, served, Outcome::Measured);
         served
+    }
+
+    fn leave(&self, waited: Nanos, served: Nanos, outcome: Outcome) {
+        let wait = Wait { expected: self.expected_wait, actual: waited };
+        self.gate.finish(self.class, wait, served, outcome);
     }
 }
 
@@ -68,7 +75,7 @@ impl Drop for Ticket<'_> {
             Stage::Queued => self.gate.abandon(self.class),
             Stage::InService { waited, started } => {
                 let served = self.clock.now().since(started);
-                self.gate.finish(self.class, waited, served, Outcome::Unmeasured);
+                self.leave(waited, served, Outcome::Unmeasured);
             }
             Stage::Over => {}
         }
