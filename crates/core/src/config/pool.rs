@@ -20,7 +20,7 @@ table! {
         /// Requests that one server works on at once, or "adaptive": found by measuring, for those who do not know.
         workers: Workers = "adaptive",
         /// Requests that wait at most, whatever the policy thinks. 800 is what all policies of the paper ran with.
-        max_queue: u32 [1..=1000000] = 800,
+        max_queue: u32 [1..=126976] = 800,
         /// "auto" speaks HTTP/2 to the servers for gRPC, and HTTP/1.1 for the rest.
         protocol: Protocol = "auto",
         /// Which requests may enter the queue.

@@ -115,6 +115,20 @@ fn trusted_proxies_are_told_from_the_rest() {
 }
 
 #[test]
+fn a_queue_may_be_as_long_as_the_backlog_counts_and_no_longer() {
+    let longest = crate::backlog::MAX_QUEUE;
+    let pool = |n: u32| format!("[pool.p]\nservers = [\"a:1\"]\nmax_queue = {n}");
+    let class = "[class.a]\nshare = 1\nservice = { dist = \"constant\", mean = \"1ms\" }";
+    let engine = |n: u32| format!("[engine]\nmax_queue = {n}\n{class}");
+    assert_eq!(read::<Config>(&pool(longest)).pools[0].max_queue, longest);
+    assert_eq!(read::<Workload>(&engine(longest)).engine.max_queue, longest);
+    let beyond = longest + 1;
+    let refused = |error: String| assert!(error.contains(&format!("from 1 to {longest}")), "{error}");
+    refused(parse::<Config>(&pool(beyond), "test.toml").unwrap_err().to_string());
+    refused(parse::<Workload>(&engine(beyond), "test.toml").unwrap_err().to_string());
+}
+
+#[test]
 fn a_workload_reads_as_meant() {
     let workload: Workload = read(
         r#"

@@ -6,7 +6,7 @@ mod service;
 use crate::config::report::Report;
 use crate::config::table::table;
 use crate::config::value::{Derived, Node, Tables};
-use crate::{Nanos, Slo};
+use crate::{MAX_CLASSES, Nanos, Slo};
 
 pub use arrivals::{Arrivals, Step};
 pub use service::Service;
@@ -30,7 +30,7 @@ table! {
         /// Requests that are worked on at once.
         processes: u32 [1..=100000] = 100,
         /// Requests that wait at most, whatever the policy thinks.
-        max_queue: u32 [1..=1000000] = 800,
+        max_queue: u32 [1..=126976] = 800,
     }
 }
 
@@ -87,6 +87,14 @@ impl Derived for Workload {
             );
             return None;
         };
+        // `default` is there even where nobody wrote it.
+        let mut others = tables.iter().map(|(name, _)| name).filter(|name| *name != "default");
+        if let Some(beyond) = others.nth(MAX_CLASSES - 1) {
+            let message =
+                format!("more than {MAX_CLASSES} classes with [class.default]; merge some of them");
+            report.error(root.at(&["class", beyond]), message);
+            return None;
+        }
         let sum: f64 = tables.iter().map(|(_, table)| table.share).sum();
         if (sum - 1.0).abs() > 1e-6 {
             let sum = (sum * 1e6).round() / 1e6;
