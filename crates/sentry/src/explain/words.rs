@@ -177,7 +177,9 @@ fn what_helps(pool: &PoolView, class: &ClassView, refusal: Option<&RefusalView>)
         per_second(refused)
     );
     let advice = match refusal.limit.as_str() {
-        "cold-start" => "waiting: it passes once a hundred requests have been served".into(),
+        "cold-start" => {
+            "waiting: it passes once a hundred requests have been served, and ten for every slot".into()
+        }
         "deadline" => "clients that wait longer, or fewer requests ahead of these".into(),
         "client-share" => "clients that send less, or a class without `fair_share`".into(),
         "connections" => "a higher `max_connections`, or clients that share connections".into(),
