@@ -38,6 +38,12 @@ with() {
   "$@"
 }
 
+have_rustfmt() { cargo fmt --version; }
+install_rustfmt() { rustup component add rustfmt; }
+have_clippy() { cargo clippy --version; }
+install_clippy() { rustup component add clippy; }
+have_python3() { command -v python3; }
+install_python3() { ci/servers.sh install; }
 have_cargo-deny() { command -v cargo-deny; }
 install_cargo-deny() { cargo install --locked cargo-deny; }
 have_cargo-fuzz() { command -v cargo-fuzz; }
