@@ -18,13 +18,12 @@ use http::HeaderMap;
 use plimsoll_admission::{Ask, Outcome};
 use plimsoll_core::config::{FairShare, Mode, Sentry};
 use plimsoll_core::estimator::Wait;
-use plimsoll_core::{ClassId, Limit, Mechanism, Nanos, Quantity, Refusal, Verdict};
+use plimsoll_core::{ClassId, Grant, Limit, Mechanism, Nanos, Quantity, Refusal, Verdict};
 use tokio::sync::oneshot;
 
 use crate::clock;
 use crate::decisions::{Decision, Stage};
 use crate::headers::client_address;
-use crate::stats::Failure;
 use crate::thread::{Thread, View};
 use crate::ticket::{End, Hold, Ticket};
 
@@ -100,20 +99,19 @@ pub async fn admit(
                     return Admission::Refused(refusal);
                 }
                 Verdict::Refuse(_) => return Admission::In(ticket(Hold::Nothing)),
-                Verdict::Admit(_) => Queued::new(view, class, Some(expected)),
+                Verdict::Admit(grant) => Queued::new(view, class, Some(grant), Some(expected)),
             }
         }
         None => {
             if let Some(refusal) = view.queue_is_full(class) {
                 return Admission::Refused(refusal);
             }
-            stats.unjudged.bump();
             let admit = || {
                 let expected = pool.gate.expected_wait();
                 pool.gate.admit_unjudged(ask.class);
                 expected
             };
-            Queued::new(view, class, if pool.judges(now) { None } else { guarded(view, admit) })
+            Queued::new(view, class, None, if pool.judges(now) { None } else { guarded(view, admit) })
         }
     };
 
@@ -200,6 +198,8 @@ async fn shadow(queued: Queued, arrived: Nanos, mut ended: oneshot::Receiver<End
 struct Queued {
     view: Rc<View>,
     class: ClassId,
+    /// Why the policy let it into the queue, if the policy was asked.
+    grant: Option<Grant>,
     /// How long it was to wait as the gate sees it, where the gate knows about it.
     expected_wait: Option<Nanos>,
     waits: bool,
@@ -208,8 +208,14 @@ struct Queued {
 }
 
 impl Queued {
-    fn new(view: &Rc<View>, class: ClassId, expected_wait: Option<Nanos>) -> Queued {
-        Queued { view: Rc::clone(view), class, expected_wait, waits: true, refused: false }
+    fn new(view: &Rc<View>, class: ClassId, grant: Option<Grant>, expected_wait: Option<Nanos>) -> Queued {
+        Queued { view: Rc::clone(view), class, grant, expected_wait, waits: true, refused: false }
+    }
+
+    /// It is let in for good. Not before: who is in the queue may still be refused, or leave.
+    fn count_admitted(&self) {
+        let stats = self.view.stats(self.class);
+        self.grant.map_or(&stats.unjudged, |grant| stats.granted(grant)).bump();
     }
 
     /// It has taken a slot, which it holds from now on, or gives back where the policy says no after all.
@@ -229,13 +235,15 @@ impl Queued {
                 None => self.expected_wait = None,
             }
         }
-        view.stats(self.class).wait.record(waited);
+        self.count_admitted();
+        self.view.stats(self.class).wait.record(waited);
         Ok(Hold::Slot { expected_wait: self.expected_wait })
     }
 
     /// It was served without ever having had a slot.
     fn measure(mut self, end: End) {
         self.waits = false;
+        self.count_admitted();
         if self.expected_wait.is_none() {
             return;
         }
@@ -255,7 +263,7 @@ impl Drop for Queued {
             return;
         }
         if !self.refused {
-            self.view.stats(self.class).failed(Failure::ClientGone).bump();
+            self.view.stats(self.class).gone.bump();
         }
         if self.expected_wait.is_some() {
             let pool = self.view.pool(self.class);
@@ -266,12 +274,13 @@ impl Drop for Queued {
 }
 
 impl View {
-    /// Counts a verdict and offers it to the log.
+    /// Offers a verdict to the log, and counts a refusal. A request that may enter the queue is not counted as let in
+    /// before it leaves it.
     fn log(&self, class: ClassId, at: Nanos, stage: Stage, verdict: Verdict) {
         let (pool, stats) = (self.pool(class), self.stats(class));
         let enforced = pool.mode() == Mode::Enforce;
         match verdict {
-            Verdict::Admit(grant) => stats.granted(grant).bump(),
+            Verdict::Admit(_) => {}
             Verdict::Refuse(refusal) if enforced => stats.refused(refusal.mechanism).bump(),
             Verdict::Refuse(refusal) => stats.would_refuse(refusal.mechanism).bump(),
         }

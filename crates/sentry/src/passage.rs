@@ -171,7 +171,11 @@ impl Passage {
                         thread.stats().stalled_clients.bump();
                         return Sent::Failed(Failure::ClientGone);
                     }
-                    Some(_) => return Sent::ClientGone,
+                    Some(UploadError::Malformed) => {
+                        thread.stats().malformed.bump();
+                        return Sent::Failed(Failure::Malformed);
+                    }
+                    Some(UploadError::Client) => return Sent::ClientGone,
                     None => {
                         log::debug!(server:% = lease.server().origin, error:%; "no response");
                         spare
@@ -299,6 +303,7 @@ impl Passage {
             Failure::Timeout => (StatusCode::GATEWAY_TIMEOUT, "the server took too long"),
             Failure::Deadline => (StatusCode::GATEWAY_TIMEOUT, "the deadline has passed"),
             Failure::ClientGone => (StatusCode::REQUEST_TIMEOUT, "the request took too long"),
+            Failure::Malformed => (StatusCode::BAD_REQUEST, "the request's body is malformed"),
         };
         ticket.fail(failure);
         refuse::error(status, why, self.grpc)

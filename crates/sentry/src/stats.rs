@@ -137,17 +137,20 @@ pub enum Failure {
     Truncated,
     /// The client left, or stalled for too long, before it had its response.
     ClientGone,
+    /// The client's body was not what it announced: 400.
+    Malformed,
 }
 
 impl Failure {
     /// Every kind, in the order of the metrics.
-    pub const ALL: [Failure; 6] = [
+    pub const ALL: [Failure; 7] = [
         Failure::Connect,
         Failure::Upstream,
         Failure::Timeout,
         Failure::Deadline,
         Failure::Truncated,
         Failure::ClientGone,
+        Failure::Malformed,
     ];
 
     /// The name in metrics and logs.
@@ -159,16 +162,18 @@ impl Failure {
             Failure::Deadline => "deadline",
             Failure::Truncated => "truncated",
             Failure::ClientGone => "client-gone",
+            Failure::Malformed => "malformed",
         }
     }
 }
 
-/// What one thread counts of one class.
+/// What one thread counts of one class. What was offered is in the end granted, unjudged, refused or gone, or in shadow
+/// mode let in against the verdict (`would_refuse`); what was let in is in the end served or failed.
 #[derive(Debug)]
 pub struct ClassShard {
     /// Requests that arrived.
     pub offered: Counter,
-    /// Requests that the policy let in, by [`Grant`].
+    /// Requests that the policy let in and not refused in the queue after all, by [`Grant`].
     granted: [Counter; Grant::ALL.len()],
     /// Requests that went on without a judgement: mode off, or a policy that failed.
     pub unjudged: Counter,
@@ -176,6 +181,8 @@ pub struct ClassShard {
     refused: Box<[Counter]>,
     /// Requests that would have been refused if the mode were not shadow, by [`Mechanism`].
     would_refuse: Box<[Counter]>,
+    /// Requests whose client left while they waited.
+    pub gone: Counter,
     /// Requests whose response ended as it should, whatever its status.
     pub served: Counter,
     /// Requests that were let in and not served, by [`Failure`].
@@ -195,6 +202,7 @@ impl Default for ClassShard {
             unjudged: Counter::default(),
             refused: per_mechanism(),
             would_refuse: per_mechanism(),
+            gone: Counter::default(),
             served: Counter::default(),
             failed: Default::default(),
             response: Histogram::default(),
@@ -251,6 +259,7 @@ impl ClassStats {
         for shard in &self.shards {
             sum.offered += shard.offered.get();
             sum.unjudged += shard.unjudged.get();
+            sum.gone += shard.gone.get();
             sum.served += shard.served.get();
             add(&mut sum.granted, &shard.granted);
             add(&mut sum.refused, &shard.refused);
@@ -276,6 +285,8 @@ pub struct ClassSnapshot {
     pub refused: Vec<u64>,
     /// In the order of [`Mechanism::ALL`].
     pub would_refuse: Vec<u64>,
+    /// Requests whose client left while they waited.
+    pub gone: u64,
     /// Responses that ended as they should.
     pub served: u64,
     /// In the order of [`Failure::ALL`].
@@ -284,6 +295,18 @@ pub struct ClassSnapshot {
     pub response: Durations,
     /// In the queue.
     pub wait: Durations,
+}
+
+impl ClassSnapshot {
+    /// Requests that were let in: by the policy, without a judgement, or against it in shadow mode.
+    pub fn admitted(&self) -> u64 {
+        self.granted.iter().sum::<u64>() + self.unjudged + self.against()
+    }
+
+    /// Requests that were let in against the verdict, because the mode is shadow.
+    pub fn against(&self) -> u64 {
+        self.would_refuse.iter().sum()
+    }
 }
 
 macro_rules! thread_stats {

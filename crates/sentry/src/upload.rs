@@ -1,8 +1,10 @@
 //! The body of a request on its way to the server.
 
 use std::cell::Cell;
+use std::error::Error as _;
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -22,8 +24,10 @@ const MIN_RATE: u64 = 500;
 /// Why the body of a request ended before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UploadError {
-    /// The client left, or what it sent is not what it announced.
+    /// The client left.
     Client,
+    /// What the client sent is not what it announced, or nothing that could be read.
+    Malformed,
     /// The client paused for too long, or was too slow in all.
     Stalled,
 }
@@ -32,6 +36,7 @@ impl fmt::Display for UploadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             UploadError::Client => "the client broke off its request",
+            UploadError::Malformed => "the request's body is malformed",
             UploadError::Stalled => "the client was too slow with its request",
         })
     }
@@ -140,6 +145,7 @@ impl Sending {
                         }
                         Poll::Ready(Some(Ok(frame)))
                     }
+                    Some(Err(e)) if is_malformed(&e) => self.fail(UploadError::Malformed),
                     Some(Err(_)) => self.fail(UploadError::Client),
                     None => {
                         self.state.ended.set(true);
@@ -162,6 +168,16 @@ impl Sending {
             }
         }
     }
+}
+
+/// Whether a body could not be read because of what was sent, rather than because no more was. hyper says the former of
+/// chunks and trailers with these two kinds, h2 with an error of its own.
+fn is_malformed(error: &hyper::Error) -> bool {
+    use std::io::ErrorKind::{InvalidData, InvalidInput};
+    let Some(source) = error.source() else { return false };
+    let of_chunks =
+        source.downcast_ref().is_some_and(|e: &io::Error| matches!(e.kind(), InvalidData | InvalidInput));
+    of_chunks || source.downcast_ref().is_some_and(|e: &h2::Error| !e.is_io() && !e.is_remote())
 }
 
 impl Body for UploadBody {

@@ -4,12 +4,13 @@ mod common;
 
 use std::sync::Arc;
 
-use common::Sentry;
 use common::client;
 use common::server::{AnyBody, Server, full};
+use common::{Sentry, eventually};
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
+use plimsoll_sentry::stats::Failure;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
@@ -195,6 +196,31 @@ async fn malformed_chunks_never_make_a_whole_request() {
         // The server may have begun to read; what it read was not the end.
         assert!(seen.iter().all(|s| s.ends_with("] ")), "{chunks:?}: {seen:?}");
     }
+}
+
+#[tokio::test]
+async fn malformed_chunks_are_counted_as_malformed_and_a_client_that_leaves_is_not() {
+    let (server, _) = witness().await;
+    let sentry = Sentry::before(&[server.address], "workers = 8");
+    let ask = async |chunks: &str| {
+        let mut stream = TcpStream::connect(sentry.address).await.unwrap();
+        let head = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
+        stream.write_all(format!("{head}{chunks}").as_bytes()).await.unwrap();
+        stream
+    };
+    let malformed = ["g\r\nhello\r\n0\r\n\r\n", "5\r\nhelloX\r\n0\r\n\r\n", "FFFFFFFFFFFFFFFFF\r\n"];
+    for chunks in malformed {
+        let answer = client::read_all(&mut ask(chunks).await).await;
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{chunks:?}: {answer}");
+    }
+    let leaves = ask("5\r\nhel").await;
+    eventually(|| sentry.default_class().offered == 4, || "the last one is there".to_owned()).await;
+    drop(leaves);
+    sentry.settled().await;
+    let failed = sentry.default_class().failed;
+    let of = |failure: Failure| failed[failure as usize];
+    assert_eq!((of(Failure::Malformed), of(Failure::ClientGone)), (3, 1), "{failed:?}");
+    assert_eq!(sentry.count("malformed"), 3);
 }
 
 #[tokio::test]

@@ -25,19 +25,19 @@ pub struct ClassHistory {
 #[derive(Debug)]
 struct Mark {
     at: Nanos,
-    counts: [u64; 6],
+    counts: [u64; 7],
     response: Durations,
 }
 
 impl Mark {
     fn new(at: Nanos, snapshot: &ClassSnapshot) -> Mark {
         let sum = |list: &[u64]| list.iter().sum::<u64>();
-        let would_refuse = sum(&snapshot.would_refuse);
         let counts = [
             snapshot.offered,
-            sum(&snapshot.granted) + snapshot.unjudged + would_refuse,
+            snapshot.admitted(),
             sum(&snapshot.refused),
-            would_refuse,
+            snapshot.against(),
+            snapshot.gone,
             snapshot.served,
             sum(&snapshot.failed),
         ];
@@ -45,7 +45,7 @@ impl Mark {
     }
 
     /// What was counted since `earlier`.
-    fn since(&self, earlier: &Mark) -> [u64; 6] {
+    fn since(&self, earlier: &Mark) -> [u64; 7] {
         std::array::from_fn(|i| self.counts[i].saturating_sub(earlier.counts[i]))
     }
 }
@@ -77,9 +77,9 @@ impl ClassHistory {
         if seconds <= 0.0 {
             return Rates::default();
         }
-        let [offered, admitted, refused, would_refuse, served, failed] =
+        let [offered, admitted, refused, would_refuse, gone, served, failed] =
             last.since(first).map(|n| n as f64 / seconds);
-        Rates { offered, admitted, refused, would_refuse, served, failed }
+        Rates { offered, admitted, refused, would_refuse, gone, served, failed }
     }
 
     /// How long what was served within the window took, at each of [`percentiles`]; empty where nothing was served.

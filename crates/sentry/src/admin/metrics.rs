@@ -14,7 +14,7 @@ use prometheus_client::registry::Registry;
 
 use super::{Admin, process};
 use crate::clock;
-use crate::state::Routing;
+use crate::state::{Routing, Shared};
 use crate::stats::{ClassSnapshot, Durations, Failure, ThreadStats};
 
 /// What [`render`] returns.
@@ -30,6 +30,7 @@ pub fn render(admin: &Admin) -> String {
     scrape.of_classes(&routing);
     scrape.of_pools(&routing);
     scrape.of_threads(&admin.shared.stats.threads);
+    scrape.of_connections(&admin.shared, &routing);
     scrape.of_process(admin);
 
     let mut registry = Registry::default();
@@ -128,10 +129,12 @@ impl Scrape {
         let admitted = classes.iter().flat_map(|c| {
             let grants = Grant::ALL.iter().map(|g| g.as_str()).zip(c.snapshot.granted);
             grants
-                .chain([("unjudged", c.snapshot.unjudged)])
+                .chain([("unjudged", c.snapshot.unjudged), ("shadow", c.snapshot.against())])
                 .map(|(grant, count)| (c.with("grant", grant), Value::Counter(count)))
         });
-        self.add("plimsoll_requests_admitted", "Requests that were let in, by the reason", admitted);
+        let help = "Requests that were let in, by the reason: the policy's, none where it was not asked (unjudged), or \
+                    against the policy because the mode is shadow; whatever waits is not counted yet";
+        self.add("plimsoll_requests_admitted", help, admitted);
         let by_mechanism = |of: fn(&ClassSnapshot) -> &Vec<u64>, shown: fn(&Class<'_>) -> bool| {
             let shown = classes.iter().filter(move |c| shown(c));
             shown
@@ -148,8 +151,12 @@ impl Scrape {
             refused.into_iter(),
         );
         let would = by_mechanism(|s| &s.would_refuse, |c| c.mode == Mode::Shadow);
-        let help = "Requests that would have been refused if the mode were not shadow, by mechanism";
+        let help = "Requests that would have been refused if the mode were not shadow, by mechanism; they are among the \
+                    admitted, as shadow";
         self.add("plimsoll_requests_would_refuse", help, would.into_iter());
+        let help = "Requests whose client left while they waited: the rest of what was offered and neither admitted, \
+                    refused nor waiting";
+        self.add("plimsoll_requests_gone", help, plain(|s| s.gone).into_iter());
         self.add(
             "plimsoll_requests_served",
             "Responses that ended as they should",
@@ -233,7 +240,6 @@ impl Scrape {
     fn of_threads(&mut self, threads: &[ThreadStats]) {
         for (name, help, value) in ThreadStats::totals(threads) {
             let (name, value) = match name {
-                "open" => ("connections_open", Value::Gauge(value as f64)),
                 "in_flight" => ("requests_in_flight", Value::Gauge(value as f64)),
                 "accepted" => ("connections_accepted", Value::Counter(value)),
                 name => (name, Value::Counter(value)),
@@ -241,6 +247,15 @@ impl Scrape {
             let help = help.trim().trim_end_matches('.');
             self.add(&format!("plimsoll_{name}"), help, [(Labels::new(), value)].into_iter());
         }
+    }
+
+    fn of_connections(&mut self, shared: &Shared, routing: &Routing) {
+        let mut gauge = |name, help, n: u32| {
+            self.add(name, help, [(Labels::new(), Value::Gauge(f64::from(n)))].into_iter());
+        };
+        gauge("plimsoll_connections_open", "Client connections that are open", shared.connections());
+        let most = routing.config.sentry.max_connections;
+        gauge("plimsoll_connections_limit", "Client connections that may be open at most", most);
     }
 
     fn of_process(&mut self, admin: &Admin) {
@@ -334,3 +349,6 @@ impl Collector for Scrape {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

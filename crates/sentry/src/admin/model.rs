@@ -100,19 +100,22 @@ pub struct PercentileView {
     pub measured_ms: Option<f64>,
 }
 
-/// Counters.
+/// Counters. What was offered is in the end in one of `admitted`, `unjudged`, `refused`, `would_refuse` and `gone`; what
+/// waits is in none of them yet.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Totals {
     /// Requests that arrived.
     pub offered: u64,
-    /// Let in, by the reason.
+    /// Let in by the policy, by its reason.
     pub admitted: BTreeMap<String, u64>,
     /// Let in without a judgement.
     pub unjudged: u64,
     /// Refused, by mechanism.
     pub refused: BTreeMap<String, u64>,
-    /// What would have been refused if the mode were not shadow, by mechanism.
+    /// Let in against the verdict, because the mode is shadow, by mechanism.
     pub would_refuse: BTreeMap<String, u64>,
+    /// Left by their client while they waited.
+    pub gone: u64,
     /// Responses that ended as they should.
     pub served: u64,
     /// Let in and not served, by what went wrong.
@@ -128,8 +131,10 @@ pub struct Rates {
     pub admitted: f64,
     /// Refused.
     pub refused: f64,
-    /// What would have been refused if the mode were not shadow.
+    /// What would have been refused if the mode were not shadow; among the admitted.
     pub would_refuse: f64,
+    /// Left by their client while they waited.
+    pub gone: f64,
     /// Responses that ended as they should.
     pub served: f64,
     /// Let in and not served.
@@ -145,7 +150,7 @@ pub struct Second {
     pub admitted: u64,
     /// Refused.
     pub refused: u64,
-    /// What would have been refused if the mode were not shadow.
+    /// What would have been refused if the mode were not shadow; among the admitted.
     pub would_refuse: u64,
     /// What was served took so long, in the order of [`ClassView::percentiles`]; empty where nothing was.
     pub measured_ms: Vec<f64>,

@@ -106,6 +106,7 @@ fn totals(snapshot: &ClassSnapshot) -> Totals {
         unjudged: snapshot.unjudged,
         refused: named(&mut mechanisms(), &snapshot.refused),
         would_refuse: named(&mut mechanisms(), &snapshot.would_refuse),
+        gone: snapshot.gone,
         served: snapshot.served,
         failed: named(&mut Failure::ALL.iter().map(|f| f.as_str()), &snapshot.failed),
     }

@@ -9,6 +9,7 @@ use tokio::runtime::{Builder, LocalOptions};
 
 use super::*;
 use crate::state::Shared;
+use crate::stats::{ClassSnapshot, Failure};
 
 const ONE: ClassId = ClassId(0);
 
@@ -48,6 +49,14 @@ fn end(ticket: Ticket, rng: &mut Rng) {
         1 => ticket.fail(Failure::Timeout),
         _ => ticket.complete(clock::refresh()),
     }
+}
+
+/// Every request that was offered is counted once, and so is the end of every one that was let in.
+fn counted_once(c: &ClassSnapshot, what: &str) {
+    let (refused, failed) = (c.refused.iter().sum::<u64>(), c.failed.iter().sum::<u64>());
+    let counts = (c.granted, c.unjudged, &c.would_refuse, &c.refused, c.gone);
+    assert_eq!(c.offered, c.admitted() + refused + c.gone, "{what}: {counts:?}");
+    assert_eq!(c.admitted(), c.served + failed, "{what}: {counts:?}");
 }
 
 /// Arrivals, ends, clients that give up and gates that tick, in a random order: at every moment the gate and the slots
@@ -102,9 +111,7 @@ async fn account(policy: &str, seed: u64) {
     drop(waiting);
     drop(inside);
     assert_eq!((pool.slots.taken(), pool.slots.waiting(), pool.gate.queued()), (0, 0, 0));
-    let c = view.class(ONE).stats.snapshot();
-    let ended = c.served + c.failed.iter().sum::<u64>() + c.refused.iter().sum::<u64>();
-    assert_eq!(c.offered, ended, "{policy} {seed}: every request ended in one way");
+    counted_once(&view.class(ONE).stats.snapshot(), &format!("{policy} {seed}"));
 }
 
 #[test]
@@ -152,7 +159,66 @@ fn a_shadow_accounts_for_every_request_as_well() {
         assert_eq!((pool.slots.taken(), pool.slots.waiting(), pool.gate.queued()), (0, 0, 0));
         let c = view.class(ONE).stats.snapshot();
         assert!(c.would_refuse.iter().sum::<u64>() > 0 && c.refused.iter().sum::<u64>() == 0);
-        assert_eq!(c.offered, c.served + c.failed.iter().sum::<u64>());
+        counted_once(&c, "shadow");
+    });
+}
+
+/// Ten times more than one slot can do, of which some have deadlines and some lose their clients.
+async fn overload(policy: &str, mode: &str) -> ClassSnapshot {
+    let ms = std::time::Duration::from_millis;
+    let thread = thread(&format!(
+        "workers = 1\nmax_queue = 30\nadmission = {{ policy = \"{policy}\", mode = \"{mode}\" }}"
+    ));
+    let request = |n: u64| {
+        let thread = Rc::clone(&thread);
+        tokio::task::spawn_local(async move {
+            let view = thread.view();
+            let arrival = arrival();
+            let deadline = (n % 3 == 0).then(|| arrival.at + Nanos::from_millis(40));
+            let patience = if n % 7 == 0 { 20 } else { 60_000 };
+            let gone = tokio::time::sleep(ms(patience));
+            if let Admission::In(ticket) = admit(&thread, &view, Arrival { deadline, ..arrival }, gone).await
+            {
+                tokio::time::sleep(ms(10)).await;
+                ticket.complete(clock::refresh());
+            }
+        })
+    };
+    let mut requests = Vec::new();
+    for n in 0..300 {
+        requests.push(request(n));
+        tokio::time::sleep(ms(1)).await;
+    }
+    for request in requests {
+        request.await.unwrap();
+    }
+    let view = thread.view();
+    // The last shadows end after their requests.
+    while view.pool(ONE).slots.taken() + view.pool(ONE).slots.waiting() > 0 {
+        tokio::task::yield_now().await;
+    }
+    view.class(ONE).stats.snapshot()
+}
+
+#[test]
+fn every_request_is_counted_once_whatever_refuses_it_and_where() {
+    run(async {
+        for mode in ["off", "shadow", "enforce"] {
+            for policy in ["none", "codel", "bouncer"] {
+                let c = overload(policy, mode).await;
+                counted_once(&c, &format!("{policy} {mode}"));
+                let of = |counts: &[u64], mechanism: Mechanism| counts[mechanism as usize];
+                match (policy, mode) {
+                    (_, "off") => assert_eq!(c.unjudged, 300),
+                    ("codel", "shadow") => assert!(of(&c.would_refuse, Mechanism::Codel) > 0),
+                    ("codel", _) => assert!(of(&c.refused, Mechanism::Codel) > 0),
+                    ("none", "enforce") => {
+                        assert!(of(&c.refused, Mechanism::Deadline) > 0 && c.gone > 0)
+                    }
+                    _ => {}
+                }
+            }
+        }
     });
 }
 
@@ -222,6 +288,6 @@ fn whoever_leaves_or_is_late_is_dropped_from_the_queue() {
         assert_eq!((refusal.mechanism, refusal.limit), (Mechanism::Deadline, Limit::Deadline));
         assert_eq!((view.pool(ONE).slots.waiting(), view.pool(ONE).gate.queued()), (0, 0));
         let c = view.class(ONE).stats.snapshot();
-        assert_eq!((c.failed.iter().sum::<u64>(), c.refused.iter().sum::<u64>()), (1, 1));
+        assert_eq!((c.gone, c.refused.iter().sum::<u64>(), c.admitted()), (1, 1, 1));
     });
 }

@@ -1,6 +1,7 @@
 //! A page of memory that all workers of a sentry share. Each writes the slots that its requests hold; during an
-//! upgrade each leaves the slots alone that the others hold, so that a pool's servers never see more than
-//! `workers` requests at once because there are two sentries for a while.
+//! upgrade each leaves the slots alone that the others hold, so that a pool's servers do not see more than `workers`
+//! requests at once because there are two sentries for a while. What a worker knows of the others is as old as its last
+//! look, so two that take the same slot at once have both until the next one.
 
 use std::ffi::c_void;
 use std::io;
