@@ -28,12 +28,14 @@ const IDLE: Nanos = Nanos::from_secs(30);
 /// How often idle connections are looked at.
 const LOOK: Nanos = Nanos::from_secs(1);
 /// Requests that share an HTTP/2 connection. RFC 9113 asks servers to allow at least a hundred.
-const STREAMS: u32 = 100;
+pub const STREAMS: u32 = 100;
 
 /// An HTTP/2 connection.
 pub struct Http2 {
     sender: http2::SendRequest<UploadBody>,
     streams: Cell<u32>,
+    /// Whether a request was ever answered on it.
+    answered: Cell<bool>,
     /// Since when it has no streams, where that is so.
     idle_since: Cell<Nanos>,
 }
@@ -82,6 +84,15 @@ impl Link {
         }
     }
 
+    /// Whether a request was answered on it before: then it is no fault of the server to close it.
+    pub fn has_answered(&self) -> bool {
+        match self {
+            Link::Http1(connection) => connection.idle_since > Nanos::ZERO,
+            Link::Driven(_) => false,
+            Link::Http2(stream) => stream.0.answered.get(),
+        }
+    }
+
     /// Whether it speaks HTTP/2.
     pub fn is_http2(&self) -> bool {
         matches!(self, Link::Http2(_))
@@ -91,7 +102,11 @@ impl Link {
     pub async fn send(&mut self, request: Request<UploadBody>) -> Result<Response<Incoming>, SendError> {
         let answer = match self {
             Link::Http1(connection) => connection.send(request).await,
-            Link::Http2(stream) => stream.0.sender.clone().try_send_request(request).await,
+            Link::Http2(stream) => {
+                let answer = stream.0.sender.clone().try_send_request(request).await;
+                stream.0.answered.set(stream.0.answered.get() || answer.is_ok());
+                answer
+            }
             Link::Driven(sender) => sender.try_send_request(request).await,
         };
         answer.map_err(|mut error| match error.take_message() {
@@ -164,7 +179,12 @@ impl Connections {
 
     /// Shares a fresh HTTP/2 connection, whose task runs, and takes its first stream.
     pub fn share(&self, server: u64, sender: http2::SendRequest<UploadBody>) -> Link {
-        let connection = Rc::new(Http2 { sender, streams: Cell::new(0), idle_since: Cell::default() });
+        let connection = Rc::new(Http2 {
+            sender,
+            streams: Cell::new(0),
+            answered: Cell::new(false),
+            idle_since: Cell::default(),
+        });
         let stream = Stream::of(&connection);
         self.servers.borrow_mut().entry(server).or_default().http2.push(connection);
         Link::Http2(stream)

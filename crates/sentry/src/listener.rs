@@ -34,10 +34,12 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Connections that are accepted at the end of it all, at most: a full queue.
 const THE_REST: usize = 4096;
 
-/// Requests that one HTTP/2 connection may have at once, and what it may buffer for them: per stream and in all.
+/// Requests that one HTTP/2 connection may have at once, and what it may buffer for them. What a stream waiting in the
+/// queue has sent stays unread, so the connection's window has room for all of them: otherwise those that wait would use it up, and
+/// the one that was let in would get nothing more. A stream's is enough for 2.5 MB/s of upload over 50 ms.
 const STREAMS: u32 = 128;
-const STREAM_WINDOW: u32 = 256 * 1024;
-const CONNECTION_WINDOW: u32 = 1024 * 1024;
+const STREAM_WINDOW: u32 = 128 * 1024;
+const CONNECTION_WINDOW: u32 = STREAMS * STREAM_WINDOW;
 const SEND_BUFFER: usize = 64 * 1024;
 /// Streams that a client has reset and nobody has looked at yet, and errors that it has provoked, before h2 ends the
 /// connection. A client in good faith has next to none.

@@ -15,16 +15,19 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::balance::Server;
-use crate::connections::{Connections, Link};
+use crate::connections::{Connections, Link, STREAMS};
 use crate::gather::{SMALL, gather};
 use crate::http1::Http1;
 use crate::pool::Pool;
 
 /// The largest response head, and the most that is read ahead of a response's body.
 const BUFFER: usize = 64 * 1024;
-/// HTTP/2 receive windows of a stream and of a connection: what a server may send ahead of the client's reading.
-const STREAM_WINDOW: u32 = 256 * 1024;
-const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// HTTP/2 receive windows of a stream and of a connection: what a server may send ahead of the client's reading. The
+/// connection's has room for all of its streams, so that clients that do not read hold up nobody else's.
+const STREAM_WINDOW: u32 = 128 * 1024;
+const CONNECTION_WINDOW: u32 = STREAMS * STREAM_WINDOW;
+/// What is buffered of a request's body on its way to a server by HTTP/2.
+const SEND_BUFFER: usize = 64 * 1024;
 
 /// What a request needs from its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,6 +164,7 @@ async fn connect(
     let (sender, driver) = http2::Builder::new(LocalExecutor)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
         .max_header_list_size(BUFFER as u32)
         .handshake(io)
         .await?;
