@@ -129,6 +129,54 @@ fn a_log_is_replayed_and_suggests_a_workload() {
 }
 
 #[test]
+fn a_log_alone_is_enough() {
+    let line = |i: u32| {
+        let (class, ms) = if i.is_multiple_of(10) { ("slow", 30 + i % 7) } else { ("fast", 3 + i % 3) };
+        format!("{},{class},{ms}\n", f64::from(i) / 1_000.0)
+    };
+    let text = format!("timestamp,class,service_ms\n{}", (0..2_000).map(line).collect::<String>());
+    let log = file("alone.csv", &text);
+    let log = log.to_str().unwrap();
+    let run = plimsoll(&["simulate", "--replay", log, "--load", "1", "--load", "20", "--json"]);
+    let said = String::from_utf8(run.stderr).unwrap();
+    assert!(run.status.success(), "{said}");
+    assert!(
+        said.contains(&format!("`plimsoll suggest {log}` shows what is taken instead: 3 classes")),
+        "{said}"
+    );
+    // What `suggest` prints gives the same bytes.
+    let suggested = plimsoll(&["suggest", log]);
+    let workload = file("alone.toml", &String::from_utf8(suggested.stdout).unwrap());
+    let workload = workload.to_str().unwrap();
+    let written = plimsoll(&["simulate", workload, "--replay", log, "--load", "1", "--load", "20", "--json"]);
+    assert_eq!(String::from_utf8(written.stdout).unwrap(), String::from_utf8(run.stdout).unwrap());
+    assert!(error(&["simulate", "--json"]).contains("WORKLOAD.toml"));
+}
+
+#[test]
+fn a_figure_shows_what_the_objectives_are_about() {
+    let class = |name: &str, slo: &str| {
+        format!(
+            "[class.{name}]\nshare = 0.5\nservice = {{ dist = \"exponential\", mean = \"5ms\" }}\n{slo}\n"
+        )
+    };
+    let text = class("tail", "slo = { p95 = \"40ms\", p99 = \"90ms\" }") + &class("free", "");
+    let workload = file("figure.toml", &text);
+    let svg = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("objectives.svg");
+    let arguments = ["--queries", "5000", "--load", "0.9", "--load", "1.2", "--svg", svg.to_str().unwrap()];
+    let run = plimsoll(&[&["simulate", workload.to_str().unwrap()], &arguments[..]].concat());
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let svg = std::fs::read_to_string(svg).unwrap();
+    let drawn = |title: &str| svg.contains(title);
+    assert!(
+        ["tail: response time, p95", "tail: response time, p99", "free: response time, p50"].map(drawn)
+            == [true; 3]
+    );
+    assert!(["tail: response time, p50", "free: response time, p99"].map(drawn) == [false; 2]);
+    assert_eq!(svg.matches("objective").count(), 2, "one a chart that has one");
+}
+
+#[test]
 fn mistakes_are_told_with_their_place() {
     let workload = file("wrong.toml", "[engine]\nprocesses = 0\n[class.a]\nshare = 1.0\n");
     let workload = workload.to_str().unwrap();

@@ -57,8 +57,12 @@ pub struct Class {
     pub rt_p90_ms: Option<f64>,
     /// As above.
     pub rt_p99_ms: Option<f64>,
-    /// Whether what was let in by the estimate met every objective. Where there was none of either, none was missed.
+    /// Whether what was let in by the estimate met every objective. Where there was none of either, none was missed:
+    /// it is true also of a class that was refused altogether, which `by_estimate` and `rejected_pct` tell apart.
     pub slo_met: bool,
+    /// Of all that was served, at each percentile of its objective.
+    #[serde(skip)]
+    pub at_objectives_ms: Vec<Option<f64>>,
     /// Requests let in against the estimate, for which no objective is claimed.
     pub overridden: u64,
     /// What was let in by the estimate.
@@ -121,6 +125,7 @@ impl Class {
             rt_p90_ms: ms(class.served.p90),
             rt_p99_ms: ms(class.served.p99),
             slo_met: class.slo_met.unwrap_or(true),
+            at_objectives_ms: class.at_objectives.iter().copied().map(ms).collect(),
             overridden: class.overridden(),
             by_estimate: ByEstimate {
                 served: count,

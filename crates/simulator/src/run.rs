@@ -3,7 +3,7 @@
 use plimsoll_admission::{GateSpec, Slots, build};
 use plimsoll_core::config::Policy;
 use plimsoll_core::rng::seeded;
-use plimsoll_core::{Grant, Mechanism, Nanos, Slo};
+use plimsoll_core::{Grant, Mechanism, Nanos, Percentile, Slo};
 
 use crate::engine::{self, Arrival, Observer, Server, Stall};
 use crate::replay::Log;
@@ -55,6 +55,8 @@ pub struct ClassOutcome {
     pub granted: Vec<(Grant, u64)>,
     /// Of all that was served.
     pub served: Percentiles,
+    /// Likewise, at each percentile of its objective.
+    pub at_objectives: Vec<Option<Nanos>>,
     /// Of what was let in because it was expected to meet its objectives.
     pub by_estimate: Percentiles,
     /// Whether that met them; nothing where there was none, or no objective.
@@ -101,11 +103,14 @@ impl ClassOutcome {
         let counted = |&n: &u64| n > 0;
         let refused = Mechanism::ALL.iter().copied().zip(stats.refused).filter(|(_, n)| counted(n));
         let granted = Grant::ALL.into_iter().zip(stats.granted).filter(|(_, n)| counted(n));
+        let served = stats.response_times();
+        let at = |(percentile, _): &(Percentile, Nanos)| served.quantile(percentile.fraction());
         ClassOutcome {
             received: stats.received,
             refused: refused.collect(),
             granted: granted.collect(),
-            served: Percentiles::of(&stats.response_times()),
+            served: Percentiles::of(&served),
+            at_objectives: slo.targets().iter().map(at).collect(),
             by_estimate: Percentiles::of(&stats.by_estimate),
             slo_met: stats.by_estimate.meets(slo),
         }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use plimsoll_core::Nanos;
+use plimsoll_core::config::PathPattern;
 
 use crate::access_log::{AccessLog, OTHER, Record, class_name};
 use crate::stats::Histogram;
@@ -161,7 +162,10 @@ impl fmt::Display for Suggestion {
             f,
             "# An objective is what the class takes and {wait} for waiting, the same for all, because they"
         )?;
-        writeln!(f, "# wait in one queue. The `slo` lines fit a config as they stand.\n")?;
+        writeln!(
+            f,
+            "# wait in one queue. The `slo` lines fit a config as they stand, the `match` lines without their #.\n"
+        )?;
         writeln!(f, "[engine]\nprocesses = {processes}  # the most requests that were served at once")?;
         // What rounding leaves over goes to the largest, so that the shares sum to 1.
         let parts = |class: &Class| (class.requests as f64 / *requests as f64 * 1e6).round() as i64;
@@ -176,7 +180,12 @@ impl fmt::Display for Suggestion {
             // A dot would make a table within a table.
             let quote = if name.contains('.') { "\"" } else { "" };
             writeln!(f, "\n[class.{quote}{name}{quote}]")?;
-            if in_log.iter().any(|other| other != name) {
+            if name != OTHER {
+                writeln!(f, "# match = [{}]", matches(in_log))?;
+            }
+            if name == OTHER && !in_log.is_empty()
+                || in_log.iter().any(|n| n != name && method_and_path(n).is_none())
+            {
                 let told: Vec<&str> = in_log.iter().take(MAX_TOLD).map(String::as_str).collect();
                 let more = if in_log.len() > told.len() { ", ..." } else { "" };
                 writeln!(f, "# {}{more}", told.join(", "))?;
@@ -193,12 +202,39 @@ impl fmt::Display for Suggestion {
     }
 }
 
+/// How a config recognises what a log calls so. What is no path has a place to write one.
+fn matches(in_log: &[String]) -> String {
+    let one = |name: &String| match method_and_path(name) {
+        Some((Some(method), path)) => format!("{{ method = \"{method}\", path = {} }}", quoted(path)),
+        Some((None, path)) => format!("{{ path = {} }}", quoted(path)),
+        None => "{ path = \"/...\" }".to_owned(),
+    };
+    let mut all: Vec<String> = in_log.iter().map(one).collect();
+    all.dedup();
+    all.join(", ")
+}
+
+/// Of `/cart` and `GET /cart`; nothing where that is no pattern.
+fn method_and_path(name: &str) -> Option<(Option<&str>, &str)> {
+    let (method, path) = match name.split_once(' ') {
+        Some((method, path)) => (Some(method), path),
+        None => (None, name),
+    };
+    let known = method.is_none_or(|method| method.bytes().all(|b| b.is_ascii_uppercase()));
+    (known && path.parse::<PathPattern>().is_ok()).then_some((method, path))
+}
+
+/// As a string of TOML. Names of a log hold no control characters.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::access_log;
-    use plimsoll_core::config;
     use plimsoll_core::config::workload::{Service, Workload};
+    use plimsoll_core::config::{self, Config};
 
     fn log(lines: impl Iterator<Item = String>) -> AccessLog {
         let text = format!("ts_ms,path,service_ms\n{}", lines.collect::<Vec<_>>().join("\n"));
@@ -228,6 +264,33 @@ mod tests {
         assert!(mean.0.abs_diff(41_000_000) < 100_000 && sigma < 0.03, "{mean} {sigma}");
         assert_eq!(workload.classes[2].name, "default");
         assert!(suggestion.to_string().contains("# /rare\n"), "{suggestion}");
+    }
+
+    #[test]
+    fn its_classes_go_into_a_config() {
+        let names = ["GET /item/7", "/a b", "POST /cart", "/say-\\\"hi\"", "a-b", "/a-b", "report"];
+        let lines = (0..700).map(|i| {
+            let cell = names[i % names.len()].replace('"', "\"\"");
+            format!("{i},\"{cell}\",3")
+        });
+        let proposed = suggest(&log(lines), None).to_string();
+        let kept = |line: &&str| ["[class", "# match", "slo"].iter().any(|start| line.starts_with(start));
+        let classes: Vec<&str> =
+            proposed.lines().filter(kept).map(|line| line.trim_start_matches("# ")).collect();
+        let text = format!("[pool.p]\nservers = [\"a:1\"]\n{}", classes.join("\n"));
+        let (config, _) =
+            config::parse::<Config>(&text, "config.toml").unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let matches = |name: &str| {
+            let class =
+                config.classes.iter().find(|class| class.name == name).unwrap_or_else(|| panic!("{text}"));
+            let of = class.matches.iter().map(|m| (m.method.as_ref().map(|m| m.as_str()), m.path.is_some()));
+            of.collect::<Vec<_>>()
+        };
+        assert_eq!(matches("get-item-id"), [(Some("GET"), true)]);
+        assert_eq!(matches("post-cart"), [(Some("POST"), true)]);
+        assert_eq!(matches("a-b"), [(None, true), (None, true)], "{text}");
+        assert!(proposed.contains("# match = [{ path = \"/...\" }]\nshare"), "{proposed}");
+        assert!(!proposed.contains("# match = []") && matches("default").is_empty(), "{proposed}");
     }
 
     #[test]

@@ -8,16 +8,16 @@ use std::str::FromStr;
 
 use plimsoll_core::config::workload::Workload;
 use plimsoll_core::config::{self, Admission, Mode, Policy, WaitLimit};
-use plimsoll_core::{Nanos, Slo};
 
 use super::loads::Loads;
-use crate::access_log;
+use crate::access_log::{self, AccessLog};
 use crate::engine::Stall;
 use crate::figures::{Chart, Figure, Line};
 use crate::replay::Log;
 use crate::report::{self, Report, Run};
 use crate::run::Setup;
 use crate::scenario::Scenario;
+use crate::suggest;
 use crate::work::Work;
 
 /// Most runs of one call.
@@ -26,9 +26,9 @@ const MAX_RUNS: usize = 10_000;
 /// Try policies on a workload, or on your own traffic, in simulated time
 #[derive(clap::Args)]
 pub struct Args {
-    /// What arrives and what serves it
-    #[arg(value_name = "WORKLOAD.toml")]
-    workload: PathBuf,
+    /// What arrives and what serves it [default for a log: what `plimsoll suggest` proposes for it]
+    #[arg(value_name = "WORKLOAD.toml", required_unless_present = "replay")]
+    workload: Option<PathBuf>,
     /// NAME[,key=value...], for example bouncer,allowance=0.1 or maxqwt,limit=15ms; may be repeated
     #[arg(long = "policy", value_name = "POLICY", default_value = "bouncer")]
     policies: Vec<String>,
@@ -86,8 +86,7 @@ pub fn run(args: Args) -> ExitCode {
 }
 
 fn simulate(args: &Args) -> Result<(), String> {
-    let scenario = load(&args.workload)?;
-    let log = args.replay.as_deref().map(|file| read_log(file, &scenario)).transpose()?;
+    let (scenario, log) = load(args)?;
     let setups = setups(args, &scenario, log.as_ref())?;
     let requests = setups.iter().map(|(_, setup)| setup.warmup + setup.queries).sum();
     let work = Work::new();
@@ -123,8 +122,40 @@ fn print_json(report: &Report) -> io::Result<()> {
     stdout.flush()
 }
 
+/// The scenario and the log to replay. A log without a workload brings its own.
+fn load(args: &Args) -> Result<(Scenario, Option<Log>), String> {
+    let scenario = args.workload.as_deref().map(read_workload).transpose()?;
+    let log = args.replay.as_deref().map(read_log).transpose()?;
+    let scenario = match (scenario, &log, &args.replay) {
+        (Some(scenario), ..) => scenario,
+        (None, Some(log), Some(file)) => proposed(log, file)?,
+        (None, ..) => return Err("there is nothing to simulate; give WORKLOAD.toml or --replay".to_owned()),
+    };
+    let log = log.map(|log| Log::new(log, &scenario.names));
+    if let (Some(log), Some(file)) = (&log, &args.replay) {
+        tell_unknown(log, file);
+    }
+    Ok((scenario, log))
+}
+
+/// What `plimsoll suggest` proposes for a log.
+fn proposed(log: &AccessLog, file: &Path) -> Result<Scenario, String> {
+    let file = file.display();
+    let proposal = suggest::suggest(log, None).to_string();
+    let (workload, _) = config::parse::<Workload>(&proposal, &format!("the proposal for {file}"))
+        .map_err(|errors| errors.to_string())?;
+    let scenario = Scenario::new(workload, Path::new(""))?;
+    eprintln!(
+        "{file}: no WORKLOAD.toml; `plimsoll suggest {file}` shows what is taken instead: {} classes with their \
+         objectives, {} processes",
+        scenario.names.len(),
+        scenario.engine.processes
+    );
+    Ok(scenario)
+}
+
 /// Reads a workload and the files that it names.
-fn load(file: &Path) -> Result<Scenario, String> {
+fn read_workload(file: &Path) -> Result<Scenario, String> {
     let name = file.display().to_string();
     let text = fs::read_to_string(file).map_err(|e| format!("{name}: cannot be read: {e}"))?;
     let (workload, warnings) =
@@ -133,12 +164,16 @@ fn load(file: &Path) -> Result<Scenario, String> {
     Scenario::new(workload, file.parent().unwrap_or(Path::new("")))
 }
 
-fn read_log(file: &Path, scenario: &Scenario) -> Result<Log, String> {
+fn read_log(file: &Path) -> Result<AccessLog, String> {
     let name = file.display().to_string();
     let input = File::open(file).map_err(|e| format!("{name}: cannot be read: {e}"))?;
     let log = access_log::read(input, &name)?;
     log.notes.iter().for_each(|note| eprintln!("{note}"));
-    let log = Log::new(log, &scenario.names);
+    Ok(log)
+}
+
+fn tell_unknown(log: &Log, file: &Path) {
+    let name = file.display();
     match log.unknown() {
         [] => {}
         [one] => eprintln!("{name}: class `{one}` counts as `default`"),
@@ -146,7 +181,6 @@ fn read_log(file: &Path, scenario: &Scenario) -> Result<Log, String> {
             eprintln!("{name}: class `{first}` and {} more count as `default`", rest.len());
         }
     }
-    Ok(log)
 }
 
 /// One a policy and load, in this order.
@@ -189,7 +223,8 @@ fn policy(text: &str, scenario: &Scenario) -> Result<Policy, String> {
     Ok(policy)
 }
 
-/// Rejections over the load, then the median response time of every class.
+/// Rejections over the load, then for every class the response times at the percentiles of its objective, or its
+/// median where it has none.
 fn figure(report: &Report, scenario: &Scenario) -> Figure {
     let mut policies: Vec<&str> = report.runs.iter().map(|run| run.policy.as_str()).collect();
     policies.dedup();
@@ -210,23 +245,29 @@ fn figure(report: &Report, scenario: &Scenario) -> Figure {
         levels: Vec::new(),
     }];
     for (name, slo) in scenario.names.iter().zip(&scenario.slos) {
-        let class = |run: &Run| {
-            let class = run.classes.0.iter().find(|(n, _)| n == name)?;
-            class.1.rt_p50_ms
-        };
-        charts.push(Chart {
-            title: format!("{name}: median response time"),
-            x: x.clone(),
-            y: "ms".into(),
-            lines: lines(&class),
-            levels: median_objective(slo).map(|ms| ("objective".to_owned(), ms)).into_iter().collect(),
-        });
+        if slo.is_empty() {
+            charts.push(Chart {
+                title: format!("{name}: response time, p50"),
+                x: x.clone(),
+                y: "ms".into(),
+                lines: lines(&|run| class(run, name)?.rt_p50_ms),
+                levels: Vec::new(),
+            });
+        }
+        for (i, (percentile, limit)) in slo.targets().iter().enumerate() {
+            charts.push(Chart {
+                title: format!("{name}: response time, {percentile}"),
+                x: x.clone(),
+                y: "ms".into(),
+                lines: lines(&|run| class(run, name)?.at_objectives_ms[i]),
+                levels: vec![("objective".to_owned(), limit.as_millis_f64())],
+            });
+        }
     }
     charts.retain(|chart| chart.lines.iter().any(|line| !line.points.is_empty()));
     Figure { name: "simulate".into(), charts }
 }
 
-fn median_objective(slo: &Slo) -> Option<f64> {
-    let median = slo.targets().iter().find(|(percentile, _)| *percentile == plimsoll_core::Percentile::P50);
-    median.map(|&(_, limit)| Nanos::as_millis_f64(limit))
+fn class<'a>(run: &'a Run, name: &str) -> Option<&'a report::Class> {
+    run.classes.0.iter().find(|(n, _)| n == name).map(|(_, class)| class)
 }
