@@ -32,17 +32,14 @@ pub fn bouncer(settings: Settings) -> Vec<Experiment> {
 /// The runs that Fig. 11 to 13 share.
 struct Shared {
     settings: Settings,
-    result: OnceCell<StudyResult>,
+    result: OnceCell<Result<StudyResult, String>>,
 }
 
 impl Shared {
     fn result(&self) -> Result<&StudyResult, String> {
-        if self.result.get().is_none() {
-            let result = study::run(options(self.settings)?, &say).map_err(|e| e.to_string())?;
-            // Nobody else can have set it: this is one thread.
-            let _ = self.result.set(result);
-        }
-        self.result.get().ok_or_else(|| "the study has no result".to_owned())
+        // A study that went wrong is not begun again for the next figure.
+        let run = || study::run(options(self.settings)?, &say).map_err(|e| e.to_string());
+        self.result.get_or_init(run).as_ref().map_err(String::clone)
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::figures::Figure;
+use crate::reproduce::findings::{Findings, Row};
 use crate::reproduce::{Experiment, ExperimentResult, Results, Settings, bouncer};
 
 /// Run a paper's study and hold the results against the paper's
@@ -19,7 +20,7 @@ pub struct Args {
     /// Of everything random
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
-    /// Shorter runs with the same judgements: within 55 s on two cores
+    /// Every other load and single runs, held to the same tolerances: within 55 s on two cores
     #[arg(long)]
     quick: bool,
     /// Print JSON instead of text
@@ -66,14 +67,8 @@ fn reproduce(args: &Args, mut experiments: Vec<Experiment>) -> Result<bool, Stri
     if let Some(directory) = &args.out {
         fs::create_dir_all(directory).map_err(|e| cannot_write(directory, &e))?;
     }
-    let mut results = Results { experiments: Vec::new() };
-    for Experiment { id, run } in experiments {
-        let findings = run().map_err(|error| format!("{id}: {error}"))?;
-        if let Some(directory) = &args.out {
-            findings.figures.iter().try_for_each(|figure| draw(figure, directory))?;
-        }
-        results.experiments.push(ExperimentResult { id, rows: findings.rows });
-    }
+    let results =
+        Results { experiments: experiments.iter().map(|each| perform(each, args.out.as_deref())).collect() };
     let mut stdout = io::BufWriter::new(io::stdout().lock());
     let printed = if args.json {
         serde_json::to_writer(&mut stdout, &results).map_err(io::Error::from).and_then(|()| writeln!(stdout))
@@ -84,6 +79,24 @@ fn reproduce(args: &Args, mut experiments: Vec<Experiment>) -> Result<bool, Stri
     Ok(results.pass())
 }
 
+/// Runs an experiment and draws its figures. What goes wrong is a row that fails, so that it takes neither the others'
+/// results away nor its own.
+fn perform(Experiment { id, run }: &Experiment, out: Option<&Path>) -> ExperimentResult {
+    let failed = |error: String| {
+        eprintln!("{id}: {error}");
+        Row::failed(error)
+    };
+    let rows = match run() {
+        Ok(Findings { mut rows, figures }) => {
+            let drawn = out.map_or(Ok(()), |out| figures.iter().try_for_each(|figure| draw(figure, out)));
+            rows.extend(drawn.err().map(failed));
+            rows
+        }
+        Err(error) => vec![failed(error)],
+    };
+    ExperimentResult { id, rows }
+}
+
 fn draw(figure: &Figure, directory: &Path) -> Result<(), String> {
     let file = directory.join(format!("{}.svg", figure.name));
     fs::write(&file, figure.to_svg()).map_err(|e| cannot_write(&file, &e))
@@ -91,4 +104,37 @@ fn draw(figure: &Figure, directory: &Path) -> Result<(), String> {
 
 fn cannot_write(path: &Path, error: &io::Error) -> String {
     format!("{}: cannot be written: {error}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_experiment_that_goes_wrong_is_a_failing_row_beside_the_others() {
+        let found = || {
+            let rows = vec![Row::at_most("x", 2.0, 1.0)];
+            Ok(Findings { rows, figures: vec![Figure { name: "f".into(), charts: Vec::new() }] })
+        };
+        let wrong = || Err("the store did not start".to_owned());
+        let experiments = [
+            Experiment { id: "a", run: Box::new(found) },
+            Experiment { id: "b", run: Box::new(wrong) },
+            Experiment { id: "c", run: Box::new(found) },
+        ];
+        let judged = |out: Option<&Path>| {
+            let results =
+                Results { experiments: experiments.iter().map(|each| perform(each, out)).collect() };
+            let json = serde_json::to_value(&results).unwrap();
+            assert_eq!(json["experiments"][1]["rows"][0]["what"], "the store did not start");
+            assert!(!results.pass());
+            let passes =
+                |each: &ExperimentResult| each.rows.iter().map(|row| row.pass == Some(true)).collect();
+            results.experiments.iter().map(passes).collect::<Vec<Vec<bool>>>()
+        };
+        assert_eq!(judged(None), [vec![true], vec![false], vec![true]]);
+        // Where nothing can be drawn the results stay, and it is told.
+        let nowhere = Some(Path::new("/dev/null/figures"));
+        assert_eq!(judged(nowhere), [vec![true, false], vec![false], vec![true, false]]);
+    }
 }

@@ -42,7 +42,7 @@ pub enum Value {
 }
 
 /// How ours must stand to the paper's.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", content = "value", rename_all = "lowercase")]
 pub enum Tolerance {
     /// Differ by so much at most.
@@ -51,8 +51,32 @@ pub enum Tolerance {
     Max,
     /// Be the same at least.
     Min,
-    /// Be in the same order.
-    Order,
+    /// Be in the same order, but for this pair.
+    Order(Option<Tie>),
+}
+
+/// Two names in an order that may come in either, if what was measured for them is this near.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Tie {
+    /// In any order.
+    pub names: [&'static str; 2],
+    /// The largest difference, in the unit of what was measured.
+    pub within: f64,
+}
+
+/// As the text beside a row says it.
+impl fmt::Display for Tolerance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Tolerance::Abs(by) => write!(f, "+-{by}"),
+            Tolerance::Max => f.write_str("at most"),
+            Tolerance::Min => f.write_str("at least"),
+            Tolerance::Order(None) => f.write_str("order"),
+            Tolerance::Order(Some(Tie { names: [a, b], within })) => {
+                write!(f, "order; {a} and {b} in either within {within}")
+            }
+        }
+    }
 }
 
 /// With at most three decimals.
@@ -89,11 +113,11 @@ impl Row {
     fn judged(what: String, paper: f64, tolerance: Tolerance, ours: f64) -> Row {
         // A hair for what is written in decimals and held in binary. What is not a number passes nothing.
         let difference = ours - paper;
-        let pass = match tolerance {
+        let pass = match &tolerance {
             Tolerance::Abs(by) => difference.abs() <= by + 1e-9,
             Tolerance::Max => difference <= 1e-9,
             Tolerance::Min => difference >= -1e-9,
-            Tolerance::Order => false,
+            Tolerance::Order(_) => false,
         };
         Row {
             what,
@@ -104,22 +128,39 @@ impl Row {
         }
     }
 
-    /// Names that must come in the paper's order when sorted by what was measured for them. What differs by less than
-    /// `equal` may come in either.
-    pub fn ordered(what: impl Into<String>, paper: &[String], equal: f64, measured: &[(&str, f64)]) -> Row {
+    /// Names that must come in the paper's order when sorted by what was measured for them. A tie may come in either.
+    pub fn ordered(
+        what: impl Into<String>,
+        paper: &[String],
+        tie: Option<Tie>,
+        measured: &[(&str, f64)],
+    ) -> Row {
         let of =
             |name: &String| measured.iter().find(|(n, _)| n == name).map_or(f64::NAN, |&(_, value)| value);
-        let later = |i: usize| paper[i + 1..].iter();
-        let in_order = (0..paper.len()).all(|i| later(i).all(|other| of(&paper[i]) <= of(other) + equal));
+        let slack = |a: &String, b: &String| match &tie {
+            Some(Tie { names, within }) if names.contains(&a.as_str()) && names.contains(&b.as_str()) => {
+                *within
+            }
+            _ => 0.0,
+        };
+        let holds = |(i, name): (usize, &String)| {
+            paper[i + 1..].iter().all(|later| of(name) <= of(later) + slack(name, later))
+        };
+        let in_order = paper.iter().enumerate().all(holds);
         let mut ours: Vec<_> = measured.to_vec();
         ours.sort_by(|(_, a), (_, b)| a.total_cmp(b));
         Row {
             what: what.into(),
             paper: Some(Value::Names(paper.to_vec())),
             ours: Some(Value::Names(ours.iter().map(|&(name, _)| name.to_owned()).collect())),
-            tolerance: Some(Tolerance::Order),
+            tolerance: Some(Tolerance::Order(tie)),
             pass: Some(in_order),
         }
+    }
+
+    /// What was to be measured and could not be.
+    pub fn failed(what: impl Into<String>) -> Row {
+        Row { what: what.into(), paper: None, ours: None, tolerance: None, pass: Some(false) }
     }
 
     /// A number for reading, beside the paper's where it gives one.
@@ -153,15 +194,27 @@ mod tests {
     }
 
     #[test]
-    fn an_order_holds_up_to_what_counts_as_equal() {
+    fn an_order_holds_but_for_a_tie() {
         let paper = ["a", "b", "c"].map(String::from);
-        let pass = |values: [f64; 3]| {
-            Row::ordered("x", &paper, 0.5, &[("c", values[2]), ("a", values[0]), ("b", values[1])]).pass
-        };
-        assert_eq!(pass([1.0, 2.0, 3.0]), Some(true));
-        assert_eq!(pass([1.0, 3.2, 3.0]), Some(true));
-        assert_eq!(pass([1.0, 4.0, 3.0]), Some(false));
-        assert_eq!(Row::ordered("x", &paper, 0.5, &[("a", 1.0), ("b", 2.0)]).pass, Some(false));
+        let tie = || Some(Tie { names: ["c", "b"], within: 0.5 });
+        let row = |tie, [a, b, c]: [f64; 3]| Row::ordered("x", &paper, tie, &[("c", c), ("a", a), ("b", b)]);
+        for (tie, values, expected) in [
+            (None, [1.0, 2.0, 3.0], true),
+            (None, [1.0, 3.2, 3.0], false),
+            (tie(), [1.0, 3.2, 3.0], true),
+            (tie(), [1.0, 3.6, 3.0], false),
+            (tie(), [3.1, 3.0, 4.0], false),
+            (tie(), [3.1, 3.2, 3.0], false),
+            (tie(), [f64::NAN, 2.0, 3.0], false),
+        ] {
+            assert_eq!(row(tie, values).pass, Some(expected), "{values:?}");
+        }
+        assert_eq!(Row::ordered("x", &paper, None, &[("a", 1.0), ("b", 2.0)]).pass, Some(false));
+        let told = row(tie(), [1.0, 2.0, 3.0]).tolerance.unwrap();
+        assert_eq!(told.to_string(), "order; c and b in either within 0.5");
+        let expected =
+            serde_json::json!({ "kind": "order", "value": { "names": ["c", "b"], "within": 0.5 } });
+        assert_eq!(serde_json::to_value(told).unwrap(), expected);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::study::{
 };
 use super::tables::with_parameter;
 use crate::figures::{Chart, Figure, Line};
-use crate::reproduce::findings::{Findings, Row};
+use crate::reproduce::findings::{Findings, Row, Tie};
 use crate::reproduce::values;
 
 /// The policies of Fig. 6 to 8, by the names that the paper's values have for them.
@@ -66,16 +66,16 @@ pub fn fig8(study: &Study) -> Findings {
     let values::Bouncer { figures: paper, table3, .. } = values::bouncer();
     let sweeps = PEERS.map(|(_, policy)| sweep(study, policy, Cell::rejected_pct));
     let mut rows = Vec::new();
-    // Two policies that keep every process busy reject the same but for chance, so an order needs a notion of equal.
-    // That of Table 3 it is: so near the overall rejections of a run must come.
-    let equal = table3.basic.tolerance.all;
+    // MaxQL and MaxQWT both keep every process busy and refuse all classes alike: they reject the same but for chance,
+    // so for them an order needs a notion of equal. That of Table 3 it is: so near the overall rejections must come.
+    let tie = Tie { names: ["maxqwt", "maxql"], within: table3.basic.tolerance.all };
     for (i, &(load, _)) in sweeps[0].iter().enumerate().filter(|(_, (load, _))| *load > 1.0) {
         let measured = PEERS.iter().zip(&sweeps).map(|((name, _), sweep)| (*name, sweep[i].1));
         let measured: Vec<_> = measured.collect();
         rows.push(Row::ordered(
             format!("fewest rejections first, at {load:.2}"),
             &paper.fig8_rejections.value,
-            equal,
+            Some(tie.clone()),
             &measured,
         ));
         for (name, ours) in measured {
@@ -98,7 +98,7 @@ pub fn fig9(study: &Study) -> Findings {
     let measured: Vec<_> = measured.collect();
     let order = &paper.fig9_strategies_exceed_slo_p50_at_1_5.value;
     let mut rows =
-        vec![Row::ordered(format!("lowest slow rt_p50 first, at {OVERLOAD}"), order, 0.0, &measured)];
+        vec![Row::ordered(format!("lowest slow rt_p50 first, at {OVERLOAD}"), order, None, &measured)];
     for (name, ours) in measured {
         rows.push(Row::beside(format!("{name} at {OVERLOAD}, slow rt_p50, ms"), None, Some(ours)));
     }

@@ -174,6 +174,12 @@ impl Study {
     /// The traffic that every policy sees in its run of this number.
     fn sample(&self, number: u64) -> Arc<Sample> {
         let mut samples = self.samples.borrow_mut();
+        if samples.is_empty() {
+            eprintln!(
+                "Simulated traffic is moment-matched: what a seed draws is scaled until the mean of every class and the \
+                 load are the paper's."
+            );
+        }
         while samples.len() as u64 <= number {
             let setup = self.setup(samples.len() as u64, BASIC, 1.0);
             samples.push(Arc::new(Sample::new(scenario(), &setup)));
