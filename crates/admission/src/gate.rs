@@ -100,13 +100,17 @@ impl Gate {
     #[inline]
     pub fn offer(&self, ask: &Ask, now: Nanos, rng: &mut Rng) -> Verdict {
         let verdict = self.judge(ask, now, rng);
-        let admitted = verdict.is_admit();
-        if admitted {
-            self.estimator.enqueue(ask.class);
+        match &verdict {
+            Verdict::Admit(_) => {
+                self.estimator.enqueue(ask.class);
+                self.policy.settled(ask.class, true);
+            }
+            // What is more than a client's share is no demand that the policy would have to care for.
+            Verdict::Refuse(refusal) if refusal.mechanism == Mechanism::FairShare => {}
+            Verdict::Refuse(_) => self.policy.settled(ask.class, false),
         }
-        self.policy.settled(ask.class, admitted);
         if let (Some(fair), Some(client)) = (&self.fair_share, ask.client) {
-            fair.settled(ask.class, client, admitted);
+            fair.settled(ask.class, client, &verdict);
         }
         verdict
     }
@@ -121,16 +125,16 @@ impl Gate {
             estimator: &self.estimator,
             max_queue: self.max_queue,
         };
+        if let (Some(fair), Some(client)) = (&self.fair_share, ask.client)
+            && let Some(refusal) = fair.refuses(ask.class, client, now)
+        {
+            return Verdict::Refuse(refusal);
+        }
         if scene.waiting.length >= self.max_queue {
             return Verdict::Refuse(self.queue_is_full(&scene.waiting));
         }
         if let Some(deadline) = ask.deadline
             && let Some(refusal) = self.misses(deadline, ask.class, &scene.waiting, now)
-        {
-            return Verdict::Refuse(refusal);
-        }
-        if let (Some(fair), Some(client)) = (&self.fair_share, ask.client)
-            && let Some(refusal) = fair.refuses(ask.class, client, now)
         {
             return Verdict::Refuse(refusal);
         }

@@ -36,7 +36,8 @@ pub trait Policy: Send + Sync {
     /// May this request enter the queue?
     fn judge(&self, scene: &Scene<'_>, now: Nanos, rng: &mut Rng) -> Verdict;
 
-    /// The final answer for a request of `class`, which `max_queue`, a deadline or a fair share may have refused.
+    /// The final answer for a request of `class`, which `max_queue` or a deadline may have refused. What fair share
+    /// refused is not settled: it never came this far.
     fn settled(&self, _class: ClassId, _admitted: bool) {}
 
     /// A request of `class` leaves the queue after `waited` to be served, unless this refuses it.
