@@ -98,7 +98,7 @@ fn check(args: &CheckArgs) -> ExitCode {
     }
     // What only shows when it is put together: certificates, keys, names.
     if let Err(error) = crate::state::Shared::new(loaded.config, 1, None) {
-        eprintln!("{}: {error}", args.file.display());
+        eprintln!("{}", error.at(&loaded.text, &args.file));
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS

@@ -27,6 +27,41 @@ pub enum LoadError {
     Wrong(Errors),
 }
 
+/// Something that a valid config names and that cannot be used, such as a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unusable {
+    /// The keys that lead to its name.
+    keys: Vec<String>,
+    why: String,
+}
+
+impl Unusable {
+    /// What stands under these keys, and what is wrong with it.
+    pub fn new(keys: &[&str], why: String) -> Unusable {
+        Unusable { keys: keys.iter().map(|&key| key.to_owned()).collect(), why }
+    }
+
+    /// The same as a mistake in the config, whose text is this.
+    pub fn at(&self, text: &str, path: &Path) -> LoadError {
+        let keys: Vec<&str> = self.keys.iter().map(|key| &**key).collect();
+        LoadError::Wrong(config::error_at(text, &path.display().to_string(), &keys, &self.why))
+    }
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl std::error::Error for Unusable {}
+
+impl From<Unusable> for String {
+    fn from(error: Unusable) -> String {
+        error.why
+    }
+}
+
 /// Reads a config file.
 ///
 /// # Errors

@@ -11,6 +11,7 @@ use plimsoll_core::{Nanos, Slo};
 use tokio_rustls::rustls::ClientConfig;
 
 use crate::balance::Servers;
+use crate::config_file::Unusable;
 use crate::record::{Gate, Recorder};
 use crate::retry::RetryBudget;
 use crate::slots::Slots;
@@ -35,9 +36,11 @@ impl Definition {
     ///
     /// # Errors
     /// Where its certificates cannot be read.
-    pub fn of(config: &Config, index: usize, pool: &config::Pool) -> Result<Definition, String> {
+    pub fn of(config: &Config, index: usize, pool: &config::Pool) -> Result<Definition, Unusable> {
         let of_pool = config.classes.iter().filter(|class| class.pool == index);
-        let read = |path: &PathBuf| fs::read(path).map_err(|e| format!("{}: {e}", path.display()));
+        let read = |path: &PathBuf| {
+            fs::read(path).map_err(|e| unusable_ca(pool, format!("{}: {e}", path.display())))
+        };
         Ok(Definition {
             pool: pool.clone(),
             classes: of_pool.map(|c| (c.name.clone(), c.slo.clone(), c.fair_share.is_some())).collect(),
@@ -81,6 +84,10 @@ pub fn gate_of(config: &Config, pool: &str, start: Nanos) -> Result<admission::G
     Ok(Definition::of(config, index, &found)?.gate(start).0)
 }
 
+fn unusable_ca(pool: &config::Pool, why: String) -> Unusable {
+    Unusable::new(&["pool", &pool.name, "tls_ca"], why)
+}
+
 /// Servers that do the same work, and the queue in front of them.
 pub struct Pool {
     /// As configured.
@@ -110,12 +117,13 @@ impl Pool {
     ///
     /// # Errors
     /// Where its certificates cannot be used.
-    pub fn new(definition: Definition, recorder: Option<&Arc<Recorder>>) -> Result<Pool, String> {
+    pub fn new(definition: Definition, recorder: Option<&Arc<Recorder>>) -> Result<Pool, Unusable> {
         let now = clock::now();
         let config = definition.pool.clone();
         let (gate, open) = definition.gate(now);
         let speaks_tls = config.servers.iter().any(|server| server.scheme == Scheme::Https);
-        let tls = speaks_tls.then(|| tls::client(definition.tls_ca.as_deref())).transpose()?;
+        let tls = speaks_tls.then(|| tls::client(definition.tls_ca.as_deref())).transpose();
+        let tls = tls.map_err(|why| unusable_ca(&config, why))?;
         Ok(Pool {
             gate: Gate::new(gate, &config.name, now, recorder),
             slots: Slots::new(open),

@@ -103,7 +103,7 @@ impl Reloader {
         let before = self.shared.routing().load_full();
         let late = needs_upgrade(&before.config, &config);
         if let Err(error) = self.shared.reload(config) {
-            return self.fail(&LoadError::Unreadable(error));
+            return self.fail(&error.at(&self.seen, &self.path));
         }
         self.reloads.done.fetch_add(1, Relaxed);
         log::info!(config:% = self.path.display(); "reloaded");

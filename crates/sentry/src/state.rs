@@ -18,6 +18,7 @@ use plimsoll_core::config::{self, Config, FairShare};
 use tokio::sync::watch;
 use tokio_rustls::rustls::ServerConfig;
 
+use crate::config_file::Unusable;
 use crate::decisions::Decisions;
 use crate::pool::{Definition, Pool};
 use crate::record::Recorder;
@@ -47,7 +48,7 @@ impl Shared {
     ///
     /// # Errors
     /// Where a file that the config names cannot be used.
-    pub fn new(config: Config, threads: usize, recorder: Option<Arc<Recorder>>) -> Result<Shared, String> {
+    pub fn new(config: Config, threads: usize, recorder: Option<Arc<Recorder>>) -> Result<Shared, Unusable> {
         let stats = Stats::new(threads);
         let routing = Routing::new(config, &stats, None, recorder.as_ref())?;
         Ok(Shared {
@@ -80,7 +81,7 @@ impl Shared {
     ///
     /// # Errors
     /// Where a file that the config names cannot be used; then nothing has changed.
-    pub fn reload(&self, config: Config) -> Result<(), String> {
+    pub fn reload(&self, config: Config) -> Result<(), Unusable> {
         let _one = self.reloading.lock();
         let before = self.routing.load();
         let routing = Routing::new(config, &self.stats, Some(&before), self.recorder.as_ref())?;
@@ -203,7 +204,7 @@ impl Routing {
         stats: &Stats,
         previous: Option<&Routing>,
         recorder: Option<&Arc<Recorder>>,
-    ) -> Result<Routing, String> {
+    ) -> Result<Routing, Unusable> {
         let tls = config.sentry.tls.as_ref().map(tls::server).transpose()?;
         let mut pools = Vec::with_capacity(config.pools.len());
         for (index, pool) in config.pools.iter().enumerate() {

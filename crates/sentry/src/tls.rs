@@ -9,23 +9,28 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 
+use crate::config_file::Unusable;
+
 /// What clients are answered with: HTTP/2 where they can, else HTTP/1.1.
 ///
 /// # Errors
 /// Where the certificate or the key cannot be read, or do not belong together.
-pub fn server(files: &config::Tls) -> Result<Arc<ServerConfig>, String> {
+pub fn server(files: &config::Tls) -> Result<Arc<ServerConfig>, Unusable> {
     let (cert_name, key_name) = (files.cert.display(), files.key.display());
-    let cert = fs::read(&files.cert).map_err(|e| format!("{cert_name}: {e}"))?;
-    let key = fs::read(&files.key).map_err(|e| format!("{key_name}: {e}"))?;
-    let chain = certificates(&cert).map_err(|e| format!("{cert_name}: {e}"))?;
+    let in_both = |why: String| Unusable::new(&["sentry", "tls"], why);
+    let in_cert = |why: String| Unusable::new(&["sentry", "tls", "cert"], format!("{cert_name}: {why}"));
+    let in_key = |why: String| Unusable::new(&["sentry", "tls", "key"], format!("{key_name}: {why}"));
+    let cert = fs::read(&files.cert).map_err(|e| in_cert(e.to_string()))?;
+    let key = fs::read(&files.key).map_err(|e| in_key(e.to_string()))?;
+    let chain = certificates(&cert).map_err(in_cert)?;
     let key =
-        PrivateKeyDer::from_pem_slice(&key).map_err(|e| format!("{key_name}: no private key in PEM: {e}"))?;
+        PrivateKeyDer::from_pem_slice(&key).map_err(|e| in_key(format!("no private key in PEM: {e}")))?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|e| e.to_string())?
+        .map_err(|e| in_both(e.to_string()))?
         .with_no_client_auth()
         .with_single_cert(chain, key)
-        .map_err(|e| format!("{cert_name} and {key_name}: {e}"))?;
+        .map_err(|e| in_both(format!("{cert_name} and {key_name}: {e}")))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }

@@ -144,7 +144,7 @@ async fn a_reload_that_cannot_be_carried_out_changes_nothing() {
     let sentry = Sentry::start(&text);
     let before = sentry.shared.routing().load_full();
     let bad = text.replace("[sentry]", "[sentry]\ntls = { cert = \"/nowhere.pem\", key = \"/nowhere.key\" }");
-    let error = sentry.shared.reload(parse(&bad)).unwrap_err();
+    let error = sentry.shared.reload(parse(&bad)).unwrap_err().to_string();
     assert!(error.contains("/nowhere.pem"), "{error}");
     assert!(Arc::ptr_eq(&before, &sentry.shared.routing().load_full()));
     assert_eq!(client::get(sentry.address, "/").await.0, 200);

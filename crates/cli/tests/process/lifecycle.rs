@@ -122,7 +122,26 @@ fn a_config_that_is_wrong_is_said_so_with_line_and_column() {
         assert_eq!((run.status.code(), run.stdout.len()), (Some(1), 0));
         assert!(error.starts_with(&format!("{}:2:10: ", path.display())), "{error}");
     }
+    let check = || Command::new(env!("CARGO_BIN_EXE_plimsoll")).arg("check").arg(&path).output().unwrap();
     std::fs::write(&path, "[pool.a]\nservers = [\"127.0.0.1:1\"]\n").unwrap();
-    let run = Command::new(env!("CARGO_BIN_EXE_plimsoll")).arg("check").arg(&path).output().unwrap();
+    let run = check();
     assert!(run.status.success(), "{run:?}");
+
+    // What is only wrong once it is used: a file that is not there, and one that holds something else.
+    let pool = "[pool.a]\nservers = [\"https://127.0.0.1:1\"]\n";
+    let this = path.display();
+    for (config, at, why) in [
+        (
+            format!("{pool}[sentry.tls]\nkey = \"/none.key\"\ncert = \"/none.pem\"\n"),
+            "5:8",
+            "/none.pem: No such",
+        ),
+        (format!("{pool}[sentry]\ntls = {{ cert = \"{this}\", key = \"/\" }}\n"), "4:", "/: Is a directory"),
+        (format!("{pool}tls_ca = \"{this}\"\n"), "3:10", "no certificate in PEM"),
+        (format!("{pool}tls_ca = \"/none.pem\"\n"), "3:10", "/none.pem: No such"),
+    ] {
+        std::fs::write(&path, config).unwrap();
+        let error = String::from_utf8(check().stderr).unwrap();
+        assert!(error.starts_with(&format!("{this}:{at}")) && error.contains(why), "{at}: {error}");
+    }
 }

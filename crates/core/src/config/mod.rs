@@ -29,7 +29,7 @@ pub use address::{Listen, Scheme, Server};
 pub use admission::{Admission, Mode, Override, Policy, PolicyKind, WaitLimit};
 pub use class::{Class, FairShare, HeaderMatch, Match};
 pub use docs::{json_schema, reference};
-pub use parse::{MAX_FILE, parse};
+pub use parse::{MAX_FILE, error_at, parse};
 pub use pattern::{GrpcPattern, HostPattern, PathPattern, Segment, ValuePattern};
 pub use pool::{Eject, Health, Policing, PolicingPolicy, Pool, Protocol, Retries, Workers};
 pub use report::{Diagnostic, Errors, Warning};

@@ -3,7 +3,7 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::report::{Errors, Report, Warning};
+use super::report::{Errors, Report, Span, Warning};
 use super::value::{Node, Value};
 
 /// Longest file that is read, in bytes.
@@ -18,6 +18,15 @@ pub fn parse<T: Value>(text: &str, file: &str) -> Result<(T, Vec<Warning>), Erro
     let mut report = Report::default();
     let value = read_document(text, &mut report);
     report.finish(value, text, file)
+}
+
+/// What is wrong with a file that could be read, as it turned out when it was used: at the value under these keys, or at
+/// what comes nearest to it.
+pub fn error_at(text: &str, file: &str, keys: &[&str], message: &str) -> Errors {
+    let table = DeTable::parse_recoverable(text).0;
+    let root = Spanned::new(table.span(), DeValue::Table(table.into_inner()));
+    let span: Span = Node::new("the file", &root).at(keys);
+    Errors::one(span, message.to_owned(), text, file)
 }
 
 fn read_document<T: Value>(text: &str, report: &mut Report) -> Option<T> {

@@ -92,6 +92,13 @@ pub struct Errors {
     pub more: usize,
 }
 
+impl Errors {
+    /// A single one.
+    pub(super) fn one(span: Span, message: String, text: &str, file: &str) -> Errors {
+        Errors { diagnostics: locate(vec![(span, message)], text, file, ""), more: 0 }
+    }
+}
+
 impl fmt::Display for Errors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, diagnostic) in self.diagnostics.iter().enumerate() {
