@@ -189,8 +189,10 @@ pub struct Running {
     pub upload: Option<Rc<Upload>>,
     /// The thread that all this is on.
     pub thread: Rc<Thread>,
-    /// How long the server may pause; not at all limited in a stream of events or of gRPC messages.
-    pub server_pause: Option<Nanos>,
+    /// Whether it is a stream of events or of gRPC messages, which may be silent without anybody being at fault.
+    pub is_stream: bool,
+    /// How long the server may pause while the client does, too.
+    pub server_pause: Nanos,
     /// How long the client may.
     pub client_pause: Nanos,
     /// Idle connections to keep to the server.
@@ -209,6 +211,17 @@ impl Running {
         self.link.poll_frame(&mut self.incoming, cx)
     }
 
+    /// What the client did where its own body broke off. That takes the connection to the server with it, so it looks as if
+    /// the server had broken off.
+    pub fn clients_fault(&self) -> Option<Failure> {
+        Some(self.upload.as_ref()?.error()?.count(self.thread.stats()))
+    }
+
+    /// Whether there is nothing left of it but the word that it has ended, which may come later or never.
+    fn is_all_there(&self) -> bool {
+        self.ahead.is_none() && self.incoming.size_hint().exact() == Some(0)
+    }
+
     /// The server has sent the last of it.
     pub fn complete(self, now: Nanos) {
         let Running { link, lease, ticket, thread, upload, keep, .. } = self;
@@ -224,7 +237,7 @@ impl Running {
 impl Exchange {
     /// A response whose head is there.
     pub fn new(running: Running) -> Rc<Exchange> {
-        let until = running.server_pause.map_or(Nanos::MAX, |pause| clock::coarse() + pause);
+        let until = clock::coarse() + running.server_pause;
         let timeouts = Rc::clone(&running.thread.timeouts);
         let exchange = Rc::new(Exchange {
             running: RefCell::new(Some(running)),
@@ -256,7 +269,8 @@ impl Exchange {
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(Some(Err(error))) => {
-                let (running, broken) = (slot.take(), Break::from(error));
+                let broken = running.clients_fault().map_or_else(|| Break::from(error), Break::from);
+                let running = slot.take();
                 drop(slot);
                 self.break_off(running, broken);
                 Poll::Ready(Some(Err(broken.into())))
@@ -267,8 +281,7 @@ impl Exchange {
             }
             Poll::Pending => {
                 if let Turn::Client(_) = self.turn.get() {
-                    let until = running.server_pause.map_or(Nanos::MAX, |pause| clock::coarse() + pause);
-                    self.turn.set(Turn::Server(until));
+                    self.turn.set(Turn::Server(clock::coarse() + running.server_pause));
                 }
                 let mut waker = self.waker.borrow_mut();
                 if !waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
@@ -299,9 +312,11 @@ impl Exchange {
     fn break_off(&self, running: Option<Running>, broken: Break) {
         let failure = broken.failure;
         self.broken.set(Some(broken));
-        self.end(failure != Failure::ClientGone);
+        let by_client = matches!(failure, Failure::ClientGone | Failure::Malformed);
+        self.end(!by_client);
         if let Some(running) = running {
-            if failure != Failure::ClientGone {
+            let silence = running.is_stream && failure == Failure::Timeout;
+            if !by_client && !silence {
                 running.ticket.blame(running.lease.server());
             }
             running.ticket.fail(failure);
@@ -313,10 +328,27 @@ impl Exchange {
 
     /// The client has left, or has all of it.
     fn abandon(&self) {
-        self.end(false);
-        if let Some(running) = self.running.take() {
-            running.ticket.fail(Failure::ClientGone);
+        match self.running.take() {
+            Some(running) if running.is_all_there() => self.complete(Some(running)),
+            Some(running) => {
+                self.end(false);
+                running.ticket.fail(Failure::ClientGone);
+            }
+            None => self.end(false),
         }
+    }
+
+    /// Each part of the request that the server gets begins its turn anew. True where that leaves it time.
+    fn is_still_asked(&self) -> bool {
+        let running = self.running.borrow();
+        let Some(Running { upload: Some(upload), server_pause, .. }) = &*running else { return false };
+        let (now, turn) = (clock::coarse(), self.turn.get());
+        let until = upload.quiet_since(now) + *server_pause;
+        let goes_on = matches!(turn, Turn::Server(_)) && until > now;
+        if goes_on {
+            self.turn.set(Turn::Server(until));
+        }
+        goes_on
     }
 
     fn is_over(&self) -> bool {
@@ -345,6 +377,9 @@ impl Expire for Exchange {
     }
 
     fn expire(&self) {
+        if self.is_still_asked() {
+            return;
+        }
         let running = self.running.take();
         let failure = match self.turn.get() {
             Turn::Server(_) => Failure::Timeout,

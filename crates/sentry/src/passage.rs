@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
-use http::{Request, Response, StatusCode, Version, request};
+use http::{Method, Request, Response, StatusCode, Version, request};
 use http_body::{Body, Frame};
 use hyper::body::Incoming;
 use plimsoll_core::{ClassId, Nanos};
@@ -84,9 +84,10 @@ impl Passage {
         request: Request<Incoming>,
     ) -> Result<Response<ResponseBody>, ClientGone> {
         let limits = self.client.watch.activity().limits();
-        // A gRPC client may have nothing to say for as long as it likes.
+        // A gRPC client may have nothing to say for long, as long as the server has: see `stream_timeout`.
         let pause = (!self.grpc).then_some(limits.body);
         let (head, incoming) = request.into_parts();
+        let head_only = head.method == Method::HEAD;
         let (body, upload) = UploadBody::new(incoming, pause);
         let (request, host) = self.prepare(head, body);
 
@@ -109,7 +110,7 @@ impl Passage {
         }
         match sent {
             Sent::Answered(response, link, lease) => {
-                Ok(self.answer(ticket, response, link, lease, upload).await)
+                Ok(self.answer(ticket, response, link, lease, upload, head_only).await)
             }
             Sent::Failed(failure) => Ok(self.apologise(ticket, failure)),
             Sent::ClientGone => Err(ClientGone),
@@ -160,22 +161,15 @@ impl Passage {
             let spare = if idle > STALE { copy(&request) } else { None };
             let broken = match link.send(request).await {
                 Ok(response) => return Sent::Answered(response, link, lease),
-                // The server closed an idle connection; there may be others, and at last a fresh one.
-                Err(SendError::Unsent(unsent)) if idle > Nanos::ZERO || link.is_http2() => {
+                // The server closed a connection that had served; there may be others, and at last a fresh one.
+                Err(SendError::Unsent(unsent)) if link.has_answered() => {
                     request = *unsent;
                     continue;
                 }
                 Err(SendError::Unsent(unsent)) => Some(*unsent),
                 Err(SendError::Broken(error)) => match upload.and_then(Upload::error) {
-                    Some(UploadError::Stalled) => {
-                        thread.stats().stalled_clients.bump();
-                        return Sent::Failed(Failure::ClientGone);
-                    }
-                    Some(UploadError::Malformed) => {
-                        thread.stats().malformed.bump();
-                        return Sent::Failed(Failure::Malformed);
-                    }
                     Some(UploadError::Client) => return Sent::ClientGone,
+                    Some(fault) => return Sent::Failed(fault.count(thread.stats())),
                     None => {
                         log::debug!(server:% = lease.server().origin, error:%; "no response");
                         spare
@@ -227,24 +221,30 @@ impl Passage {
     /// Ends when the server has had its time: `response_timeout` from when the last of the request went out, or until
     /// the request's own deadline.
     async fn time_limit(&self, started: Nanos, upload: Option<&Upload>) -> Failure {
-        let limit = self.pool().config.response_timeout;
+        let config = &self.pool().config;
         let deadline = self.deadline.as_ref().map_or(Nanos::MAX, |deadline| deadline.at);
-        let mut from = started;
+        let mut look = started + config.response_timeout;
         loop {
-            tokio::time::sleep_until(clock::timer((from + limit).min(deadline))).await;
+            tokio::time::sleep_until(clock::timer(look.min(deadline))).await;
             let now = clock::refresh();
             if deadline <= now {
                 return Failure::Deadline;
             }
-            match upload {
-                Some(upload) if upload.progress() > from => from = upload.progress(),
-                Some(upload) if upload.waits_for_client() => from = now,
-                _ => return Failure::Timeout,
+            let Some(upload) = upload else { return Failure::Timeout };
+            let (limit, failure) = if self.grpc && upload.waits_for_client() {
+                (config.stream_timeout, Failure::ClientGone)
+            } else {
+                (config.response_timeout, Failure::Timeout)
+            };
+            let ends = upload.quiet_since(now) + limit;
+            if ends <= now {
+                return failure;
             }
+            look = ends.min(now + config.response_timeout);
         }
     }
 
-    /// A response whose head is there.
+    /// A response whose head is there; `head_only` where no more was asked for.
     pub async fn answer(
         &self,
         mut ticket: Ticket,
@@ -252,6 +252,7 @@ impl Passage {
         mut link: Link,
         lease: Lease,
         upload: Option<Rc<Upload>>,
+        head_only: bool,
     ) -> Response<ResponseBody> {
         let (mut head, incoming) = response.into_parts();
         let (pool, now) = (self.pool(), clock::refresh());
@@ -267,6 +268,8 @@ impl Passage {
             link = link.detach();
         }
         let threads = self.client.thread.shared.stats.threads.len();
+        let is_stream = events || self.grpc;
+        let bodyless = head_only || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let mut running = Some(Running {
             incoming,
             ahead: None,
@@ -275,12 +278,14 @@ impl Passage {
             ticket,
             upload,
             thread: Rc::clone(&self.client.thread),
-            server_pause: (!events && !self.grpc).then_some(pool.config.response_timeout),
+            is_stream,
+            server_pause: if is_stream { pool.config.stream_timeout } else { pool.config.response_timeout },
             client_pause: self.client.watch.activity().limits().body,
             keep: (pool.config.max_idle_connections as usize).div_ceil(threads),
         });
-        // Most responses are short and here with their head. Such a one is over now, and its slot free.
-        let body = poll_fn(|cx| Poll::Ready(whole(&mut running, cx))).await;
+        // Most responses are short and here with their head. Such a one is over now, and its slot free. By HTTP/2 the
+        // end of one without a body may be said later, and nobody waits for that.
+        let body = poll_fn(|cx| Poll::Ready(whole(&mut running, bodyless, cx))).await;
         match (body, running) {
             (Ok(Some(bytes)), _) => Response::from_parts(head, ResponseBody::full(bytes)),
             (Ok(None), Some(running)) => {
@@ -288,8 +293,11 @@ impl Passage {
             }
             (Ok(None), None) => Response::from_parts(head, ResponseBody::empty()),
             (Err(_), Some(running)) => {
-                self.view.server_failed(self.class, running.lease.server());
-                self.apologise(running.ticket, Failure::Upstream)
+                let failure = running.clients_fault().unwrap_or_else(|| {
+                    self.view.server_failed(self.class, running.lease.server());
+                    Failure::Upstream
+                });
+                self.apologise(running.ticket, failure)
             }
             (Err(_), None) => unreachable!("what failed is still there"),
         }
@@ -322,10 +330,14 @@ impl View {
 }
 
 /// The whole body, if it is there already; then the exchange is over. Otherwise what there is of it is kept.
-fn whole(slot: &mut Option<Running>, cx: &mut Context<'_>) -> Result<Option<Bytes>, hyper::Error> {
+fn whole(
+    slot: &mut Option<Running>,
+    bodyless: bool,
+    cx: &mut Context<'_>,
+) -> Result<Option<Bytes>, hyper::Error> {
     let Some(running) = slot.as_mut() else { return Ok(None) };
     let mut body = Bytes::new();
-    if !running.incoming.is_end_stream() {
+    if !bodyless && !running.incoming.is_end_stream() {
         match running.poll_incoming(cx) {
             Poll::Pending => return Ok(None),
             Poll::Ready(None) => {}

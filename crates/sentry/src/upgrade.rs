@@ -65,7 +65,7 @@ pub async fn forward(
         Err(_) => return Ok(passage.apologise(ticket, Failure::Timeout)),
     };
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        let answer = passage.answer(ticket, response, link, lease, None).await;
+        let answer = passage.answer(ticket, response, link, lease, None, false).await;
         return Ok(answer);
     }
     lease.server().answered();

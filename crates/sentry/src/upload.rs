@@ -16,6 +16,7 @@ use plimsoll_core::Nanos;
 use tokio::time::Sleep;
 
 use crate::clock;
+use crate::stats::{Failure, ThreadStats};
 
 /// Bytes a second that a client sends at least, on average and besides the pause that it may make anyway. Otherwise one
 /// byte now and then would hold a slot for as long as anybody likes. The number is Apache's.
@@ -44,6 +45,21 @@ impl fmt::Display for UploadError {
 
 impl std::error::Error for UploadError {}
 
+impl UploadError {
+    /// Counts it, and says what it makes of the request.
+    pub fn count(self, stats: &ThreadStats) -> Failure {
+        match self {
+            UploadError::Client => {}
+            UploadError::Malformed => {
+                stats.malformed.bump();
+                return Failure::Malformed;
+            }
+            UploadError::Stalled => stats.stalled_clients.bump(),
+        }
+        Failure::ClientGone
+    }
+}
+
 /// How far a body is, for whoever waits for the response to it.
 #[derive(Debug, Default)]
 pub struct Upload {
@@ -51,6 +67,8 @@ pub struct Upload {
     waits: Cell<bool>,
     ended: Cell<bool>,
     error: Cell<Option<UploadError>>,
+    /// Whether the client's pauses have a limit of their own.
+    limited: bool,
 }
 
 impl Upload {
@@ -62,6 +80,12 @@ impl Upload {
     /// Whether it is the client that everybody waits for.
     pub fn waits_for_client(&self) -> bool {
         self.waits.get() && !self.ended.get()
+    }
+
+    /// Since when nobody has to wait for the client any more. That is now while the client pauses, unless its pauses
+    /// have no limit: then each is a silence like any other.
+    pub fn quiet_since(&self, now: Nanos) -> Nanos {
+        if self.limited && self.waits_for_client() { now } else { self.progress() }
     }
 
     /// Whether all of it went to the server, or never will.
@@ -103,7 +127,7 @@ impl UploadBody {
         if incoming.is_end_stream() {
             return (UploadBody(None), None);
         }
-        let state = Rc::new(Upload::default());
+        let state = Rc::new(Upload { limited: pause.is_some(), ..Upload::default() });
         state.progress.set(clock::coarse());
         let sending = Sending {
             incoming,

@@ -29,8 +29,11 @@ table! {
         policing: Policing = {},
         /// How long connecting to a server may take.
         connect_timeout: Nanos ["1ms"..="10m"] = "1s",
-        /// How long a server may take until its response head.
+        /// How long a server may take until its response head, and pause in the response.
         response_timeout: Nanos ["1ms"..="24h"] = "60s",
+        /// How long a stream of events or of gRPC messages may be silent in both directions. Long enough for those that have
+        /// something to say now and then, short enough that calls that nobody ends do not keep their slots for ever.
+        stream_timeout: Nanos ["1ms"..="24h"] = "1h",
         /// Trying another server where one cannot be connected to.
         retries: Retries = {},
         /// Asking the servers how they are.
