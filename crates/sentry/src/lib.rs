@@ -31,6 +31,7 @@ mod guard;
 mod headers;
 mod health;
 mod http1;
+mod keepalive;
 mod listener;
 mod passage;
 mod peer;

@@ -14,6 +14,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use plimsoll_core::{Limit, Mechanism, Nanos, Quantity, Refusal};
+use rand::RngExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -99,7 +100,8 @@ fn open(thread: &Rc<Thread>, stream: TcpStream, peer: SocketAddr) {
         Err((open, limit)) => {
             thread.stats().connections_refused.bump();
             if view.routing.tls.is_none() {
-                refuse(&stream, open, limit);
+                // Jittered, so that those who come back do not come back at once.
+                refuse(&stream, open, limit, thread.with_rng(|rng| rng.random_range(1..=3)));
             }
         }
     }
@@ -131,17 +133,17 @@ impl Terms {
 }
 
 /// Says why, if that can be said at once. Nothing is kept for a connection that is not wanted.
-fn refuse(stream: &TcpStream, open: u32, limit: u32) {
+fn refuse(stream: &TcpStream, open: u32, limit: u32, wait_s: u64) {
     let refusal = Refusal {
         mechanism: Mechanism::Connections,
         limit: Limit::Connections,
         estimate: Quantity::Count(u64::from(open) + 1),
         objective: Quantity::Count(u64::from(limit)),
-        retry_after: Nanos::from_secs(1),
+        retry_after: Nanos::from_secs(wait_s),
     };
     let body = format!("{{\"error\":\"overloaded\",\"reason\":\"{refusal}\"}}");
     let text = format!(
-        "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\nplimsoll-reason: {refusal}\r\n\
+        "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: {wait_s}\r\nplimsoll-reason: {refusal}\r\n\
          content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );

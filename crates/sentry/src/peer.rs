@@ -17,6 +17,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use crate::activity::{Activity, Limits};
 use crate::gather::{SMALL, gather};
+use crate::keepalive::keep_alive;
 
 /// Bytes that are read and thrown away after the last answer, so that the peer gets to read it.
 const LINGER_BYTES: usize = 256 * 1024;
@@ -82,6 +83,7 @@ struct Lingering {
 impl PeerIo {
     /// Takes over a stream.
     pub fn new(stream: TcpStream, limits: Limits) -> PeerIo {
+        keep_alive(&stream, limits.body);
         let (reader, writer) = stream.into_split();
         let activity = Arc::new(Activity::new(limits));
         PeerIo { reader, writer: Arc::new(writer), activity, prefix: Bytes::new(), lingering: None }
@@ -242,6 +244,16 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         (PeerIo::new(listener.accept().await.unwrap().0, LIMITS), client)
+    }
+
+    #[tokio::test]
+    async fn a_client_that_vanishes_without_a_word_is_looked_for() {
+        let (io, _client) = pair().await;
+        let stream: &TcpStream = (*io.writer).as_ref();
+        let socket = socket2::SockRef::from(stream);
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), std::time::Duration::from_secs(60));
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(std::time::Duration::from_secs(100)));
     }
 
     #[tokio::test]

@@ -8,7 +8,8 @@ use std::task::{Context, Poll};
 
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::TokioIo;
-use plimsoll_core::config::{Protocol, Scheme};
+use plimsoll_core::Nanos;
+use plimsoll_core::config::{Protocol, Scheme, Server as Origin};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
@@ -18,6 +19,7 @@ use crate::balance::Server;
 use crate::connections::{Connections, Link, STREAMS};
 use crate::gather::{SMALL, gather};
 use crate::http1::Http1;
+use crate::keepalive::keep_alive;
 use crate::pool::Pool;
 
 /// The largest response head, and the most that is read ahead of a response's body.
@@ -146,8 +148,7 @@ async fn connect(
     speak: Speak,
 ) -> Result<Link, ConnectError> {
     let origin = &server.origin;
-    let stream = TcpStream::connect((&*origin.host, origin.port)).await?;
-    stream.set_nodelay(true)?;
+    let stream = dial(origin, pool.config.response_timeout).await?;
     let (io, http2) = match origin.scheme {
         Scheme::Http => (Transport::Plain(stream), speak == Speak::Http2),
         Scheme::Https => {
@@ -170,6 +171,14 @@ async fn connect(
         .await?;
     tokio::task::spawn_local(driver);
     Ok(connections.share(server.id, sender))
+}
+
+/// A connection on which a server may pause for so long.
+async fn dial(origin: &Origin, patience: Nanos) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect((&*origin.host, origin.port)).await?;
+    stream.set_nodelay(true)?;
+    keep_alive(&stream, patience);
+    Ok(stream)
 }
 
 async fn handshake(
@@ -259,5 +268,24 @@ pub struct LocalExecutor;
 impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for LocalExecutor {
     fn execute(&self, task: F) {
         tokio::task::spawn_local(task);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_vanishes_without_a_word_is_looked_for() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let origin = listener.local_addr().unwrap().to_string().parse().unwrap();
+        for (patience, gone) in [(1, 100), (600, 600)] {
+            let stream = dial(&origin, Nanos::from_secs(patience)).await.unwrap();
+            let socket = socket2::SockRef::from(&stream);
+            assert!(socket.keepalive().unwrap());
+            assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(gone)));
+        }
     }
 }

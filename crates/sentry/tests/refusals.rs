@@ -264,6 +264,13 @@ async fn connections_above_the_limit_are_refused_with_the_reason() {
         "{answer}"
     );
     assert_eq!(sentry.count("connections_refused"), 1);
+    let mut waits = std::collections::BTreeSet::new();
+    for _ in 0..40 {
+        let answer = client::read_all(&mut TcpStream::connect(sentry.address).await.unwrap()).await;
+        let wait = answer.lines().find_map(|line| line.strip_prefix("retry-after: ")).unwrap();
+        waits.insert(wait.to_owned());
+    }
+    assert!(waits.iter().eq(["1", "2", "3"]), "they come back apart: {waits:?}");
     kept.pop();
     eventually(|| sentry.shared.connections() == 1, || "one has left".to_owned()).await;
     assert_eq!(client::get(sentry.address, "/").await.0, 200);
