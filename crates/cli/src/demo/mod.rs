@@ -87,11 +87,14 @@ async fn perform(args: &Args) -> Result<(), String> {
     eprintln!(
         "Its capacity is {capacity:.0} requests/s. Sending {} times that for {} to each copy.\n\
          The promise: half of the answers within {} ms, nine of ten within {} ms.\n\
+         Both go through the sentry: `without` where its admission is off, `with` where it enforces, with an \
+         allowance of {} a route.\n\
          Live page: {}\n",
         args.factor,
         args.duration,
         stage::P50_MS,
         stage::P90_MS,
+        stage::ALLOWANCE,
         stage.live_page()
     );
     let screen = RefCell::new(Screen::new(args.duration));
@@ -177,14 +180,27 @@ fn report(args: &Args, capacity: f64, without: &Report, with: &Report) {
     }
     let table = |side: Side, table: &Table| screen::outcome(side, table);
     eprint!("{}{}", table(Side::Without, &without.table), table(Side::With, &with.table));
+    let program = program();
     let (bare, protected) = (without.table.total.goodput_per_s, with.table.total.goodput_per_s);
     eprintln!(
         "\nAnswered within their objective: {bare:.0}/s without, {protected:.0}/s with the load line.\n\
          \n\
          Next:\n  \
-           plimsoll check plimsoll.toml             the sample config in this repository\n  \
-           plimsoll sentry --config plimsoll.toml   in front of your own service\n  \
-           plimsoll simulate, suggest               try policies on your own access log\n  \
-           docs/config.md, ARCHITECTURE.md          every key, and how it works"
+           {program} check plimsoll.toml              # the sample config in this repository\n  \
+           {program} sentry --config plimsoll.toml    # in front of your own service\n  \
+           {program} simulate paper/bouncer.toml --load 1.3 --policy bouncer --policy maxql,limit=400\n  \
+           {program} simulate --replay access.csv     # the same on your own access log\n\
+         docs/config.md has every key, ARCHITECTURE.md how it works."
     );
+}
+
+/// This program as one can call it from here.
+fn program() -> String {
+    let (Ok(program), Ok(here)) = (std::env::current_exe(), std::env::current_dir()) else {
+        return "plimsoll".to_owned();
+    };
+    match program.strip_prefix(&here) {
+        Ok(below) => format!("./{}", below.display()),
+        Err(_) => program.display().to_string(),
+    }
 }

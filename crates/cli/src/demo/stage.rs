@@ -22,7 +22,7 @@ const READY_PAUSE: Duration = Duration::from_millis(100);
 pub const P50_MS: u64 = 80;
 pub const P90_MS: u64 = 160;
 /// The share of every route that gets in whatever the estimate says, so that the heavy one does not starve.
-const ALLOWANCE: f64 = 0.05;
+pub const ALLOWANCE: f64 = 0.05;
 
 /// One route of the web service.
 pub struct Route {

@@ -1,0 +1,98 @@
+//! `plimsoll demo` from start to end, and interrupted: nothing of it stays.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// A short demo whose temporary files are in a directory of its own.
+fn demo(name: &str) -> (Command, PathBuf) {
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir_all(&directory).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    command.args(["demo", "--duration", "2s", "--factor", "2", "--json"]).env("TMPDIR", &directory);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    (command, directory)
+}
+
+/// The processes that were started with this directory for their temporary files.
+fn started_with(directory: &Path) -> HashSet<u32> {
+    let wanted = format!("TMPDIR={}", directory.display());
+    let of_demo = |pid: &u32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes())
+    };
+    let names =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+    names.filter_map(|name| name.parse().ok()).filter(of_demo).collect()
+}
+
+fn nothing_stays(directory: &Path) {
+    let files: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(files.is_empty(), "{files:?}");
+    // The sentry's worker may end a moment after its parent does.
+    for _ in 0..100 {
+        if started_with(directory).is_empty() {
+            return;
+        }
+        #[allow(clippy::disallowed_methods)] // waits for processes that are not its children
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("{:?} still run", started_with(directory));
+}
+
+/// Reads what it says until a line holds this.
+fn until(child: &mut Child, part: &str) {
+    let stderr = child.stderr.as_mut().unwrap();
+    let said: Vec<String> = BufReader::new(stderr)
+        .lines()
+        .map(Result::unwrap)
+        .scan(false, |found, line| {
+            let more = !*found;
+            *found |= line.contains(part);
+            more.then_some(line)
+        })
+        .collect();
+    assert!(said.last().is_some_and(|line| line.contains(part)), "{said:?}");
+}
+
+#[test]
+fn the_demo_ends_with_both_sides_and_leaves_nothing() {
+    let (mut command, directory) = demo("demo-whole");
+    let run = command.output().unwrap();
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{said}");
+    let outcome: Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert!(outcome["capacity_per_s"].as_f64().unwrap() > 0.0);
+    for side in ["without", "with"] {
+        assert!(outcome[side]["total"]["ok"].as_u64().unwrap() > 0, "{outcome}");
+    }
+    assert_eq!(outcome["without"]["total"]["rejected"], 0);
+    assert!(outcome["with"]["total"]["rejected"].as_u64().unwrap() > 0, "{outcome}");
+    let program = env!("CARGO_BIN_EXE_plimsoll");
+    for part in
+        ["admission is off", "an allowance of 0.05", &format!("{program} sentry --config plimsoll.toml")]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    nothing_stays(&directory);
+}
+
+#[test]
+fn an_interrupted_demo_leaves_nothing() {
+    let (mut command, directory) = demo("demo-interrupted");
+    let mut child = command.spawn().unwrap();
+    until(&mut child, "Live page:");
+    // Itself, three web services, the sentry's parent and its worker.
+    assert!(started_with(&directory).len() >= 6, "{:?}", started_with(&directory));
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "its config");
+    kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    nothing_stays(&directory);
+}
