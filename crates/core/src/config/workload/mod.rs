@@ -90,8 +90,7 @@ impl Derived for Workload {
         // `default` is there even where nobody wrote it.
         let mut others = tables.iter().map(|(name, _)| name).filter(|name| *name != "default");
         if let Some(beyond) = others.nth(MAX_CLASSES - 1) {
-            let message =
-                format!("more than {MAX_CLASSES} classes with [class.default]; merge some of them");
+            let message = format!("more than {MAX_CLASSES} classes with [class.default]; merge some of them");
             report.error(root.at(&["class", beyond]), message);
             return None;
         }
