@@ -52,7 +52,9 @@ fn core_and_policies_pull_in_no_runtime() {
     for name in ["plimsoll-core"].into_iter().chain(POLICIES) {
         let needs = needs(name);
         assert!(needs.contains("rand"), "{name} needs something: {needs:?}");
-        for banned in ["tokio", "mio", "hyper", "socket2", "async-io", "quanta", "chrono", "getrandom"] {
+        for banned in
+            ["tokio", "mio", "hyper", "socket2", "async-io", "quanta", "chrono", "getrandom", "rustix", "nix"]
+        {
             assert!(!needs.contains(banned), "{name} pulls in {banned}");
         }
     }

@@ -1,5 +1,6 @@
 //! What a user reads about each kind of mistake: every `bad_configs/*.toml` beside what is said about it.
 //! `UPDATE_EXPECTED=1 cargo test -p plimsoll-core --test config_errors` writes the expectations anew.
+#![allow(clippy::disallowed_methods)] // The cases are in files.
 
 use std::fs;
 use std::path::{Path, PathBuf};

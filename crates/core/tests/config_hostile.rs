@@ -1,4 +1,5 @@
 //! Whatever a file holds, it is read or refused with a reason: no panic, and nothing that hurts a terminal.
+#![allow(clippy::disallowed_methods)] // The cases are in files.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
 //! The clocks of this crate, for speeds alone: simulated time never looks at them.
+#![allow(clippy::disallowed_methods)] // Somebody has to measure speeds, and it is here.
 
 use plimsoll_core::Nanos;
 use rustix::time::{ClockId, Timespec, clock_gettime};
