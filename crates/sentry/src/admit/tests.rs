@@ -174,8 +174,8 @@ async fn overload(policy: &str, mode: &str) -> ClassSnapshot {
         tokio::task::spawn_local(async move {
             let view = thread.view();
             let arrival = arrival();
-            let deadline = (n % 3 == 0).then(|| arrival.at + Nanos::from_millis(40));
-            let patience = if n % 7 == 0 { 20 } else { 60_000 };
+            let deadline = n.is_multiple_of(3).then(|| arrival.at + Nanos::from_millis(40));
+            let patience = if n.is_multiple_of(7) { 20 } else { 60_000 };
             let gone = tokio::time::sleep(ms(patience));
             if let Admission::In(ticket) = admit(&thread, &view, Arrival { deadline, ..arrival }, gone).await
             {
