@@ -3,7 +3,9 @@
 //!
 //! The live sentry and the simulator drive this very object. All methods take `&self` and may be called from
 //! many threads; [`Gate::offer`], [`Gate::start`], [`Gate::finish`] and [`Gate::abandon`] neither lock, allocate
-//! nor make a system call.
+//! nor make a system call; what must be exclusive is tried and otherwise left out. The exception is a cold start: at each
+//! doubling of the completions [`Gate::finish`] learns what they say at once instead of leaving it to [`Gate::tick`], and
+//! that allocates. It happens about ten times in a gate's life.
 
 use plimsoll_core::backlog::{MAX_QUEUE, Waiting};
 use plimsoll_core::estimator::{ClassEstimate, Estimator, Wait};

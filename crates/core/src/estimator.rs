@@ -36,8 +36,9 @@ const WARM_AFTER: u32 = 100;
 /// hundred requests know next to nothing of the slow ones.
 const WARM_AFTER_A_SLOT: u32 = 10;
 
-/// Estimates for every class of one pool. Shared by all threads; only [`Estimator::tick`], [`Estimator::set_slots`] and
-/// [`Estimator::report`] do more than a few atomic operations.
+/// Estimates for every class of one pool. Shared by all threads; only [`Estimator::tick`], [`Estimator::set_slots`],
+/// [`Estimator::report`] and, at each doubling of what is known while cold, [`Estimator::completed`] do more than a few
+/// atomic operations.
 pub struct Estimator {
     slos: Vec<Slo>,
     backlog: Backlog,
