@@ -9,6 +9,7 @@ use plimsoll_core::rng::chance;
 use plimsoll_core::sync::{AtomicU64, Ordering::Relaxed};
 use plimsoll_core::{ClassId, Grant, Limit, Mechanism, Nanos, Quantity, Refusal, Rng, Verdict};
 
+use crate::gate::Outcome;
 use crate::policy::{Policy, Scene};
 use crate::service_times::{Rate, ServiceTimes};
 
@@ -52,8 +53,8 @@ impl Policy for AcceptFraction {
         self.arrivals.record();
     }
 
-    fn completed(&self, _class: ClassId, _waited: Nanos, served: Nanos, measured: bool) {
-        if measured {
+    fn completed(&self, _class: ClassId, _waited: Nanos, served: Nanos, outcome: Outcome) {
+        if outcome == Outcome::Measured {
             self.times.record(served);
         }
     }

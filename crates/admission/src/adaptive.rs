@@ -2,7 +2,10 @@
 //!
 //! A server given more than it can work on answers everything slower and nothing sooner. So the times under full use
 //! are compared with the times under light use, class by class, because a mix that shifts towards dear requests
-//! is not a slower server. Their ratio drives a [`Gradient2`] limit, whose baseline is therefore one.
+//! is not a slower server. Their ratio drives a [`Limit`], and that is [`Gradient2`], whose baseline is therefore one.
+//! The others would not do: Vegas finds a baseline of its own, the shortest time, which for a ratio that varies by chance
+//! is always below one; AIMD needs a timeout, and there is none that is right for every server. A key to choose among them
+//! would have one sensible value, so there is none.
 //!
 //! Light use comes by itself while there is no overload. In a long one it has to be made, or the baseline would
 //! drift with the overload and the limit with it: now and then the slots *dip* to half for a few service times.

@@ -1,9 +1,9 @@
 //! Bouncer: a request is let in if every percentile of its class is expected to meet its objective
 //! (Bouncer, section 3, Algorithm 1), with the estimates of [`Estimator`].
 //!
-//! What the paper leaves as a plan (its Appendix A) is settled so: until 100 requests have completed, at most
-//! as many wait as are served at once. And a class whose own estimate would keep it out of an empty queue, so that
-//! it could never be measured again, gets a few probes an interval.
+//! What the paper leaves as a plan (its Appendix A) is settled so: until 100 requests have completed, and ten for every
+//! slot, at most as many wait as are served at once. And a class whose own estimate would keep it out of an empty
+//! queue, so that it could never be measured again, gets a few probes an interval.
 
 use plimsoll_core::estimator::Estimator;
 use plimsoll_core::sync::{AtomicU32, Ordering::Relaxed};

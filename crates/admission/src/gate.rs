@@ -33,13 +33,16 @@ impl Ask {
     }
 }
 
-/// Whether the time that a request took says anything about its class.
+/// What the way a request ended says about its class and about the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It was served and its time is typical.
     Measured,
-    /// A stream, a failure, or anything else whose time must not enter the estimates.
+    /// A stream, a client that left, or anything else that says nothing about either.
     Unmeasured,
+    /// The server timed out, broke off or could not be reached. Its time must not enter the estimates, but is a sign of
+    /// overload to limits that back off from one.
+    Failed,
 }
 
 /// How many requests are served at once.
@@ -199,7 +202,7 @@ impl Gate {
         if measured {
             self.estimator.completed(class, wait, served);
         }
-        self.policy.completed(class, wait.actual, served, measured);
+        self.policy.completed(class, wait.actual, served, outcome);
         if let Some(adaptive) = &self.adaptive {
             adaptive.finished(class, served, measured);
         }

@@ -4,6 +4,7 @@
 use plimsoll_core::estimator::Estimator;
 use plimsoll_core::{ClassId, Grant, Limit, Mechanism, Nanos, Quantity, Refusal, Rng, Verdict};
 
+use crate::gate::Outcome;
 use crate::policy::{Policy, Scene};
 use crate::service_times::ServiceTimes;
 
@@ -36,8 +37,8 @@ impl Policy for MaxQwt {
         })
     }
 
-    fn completed(&self, _class: ClassId, _waited: Nanos, served: Nanos, measured: bool) {
-        if measured {
+    fn completed(&self, _class: ClassId, _waited: Nanos, served: Nanos, outcome: Outcome) {
+        if outcome == Outcome::Measured {
             self.times.record(served);
         }
     }

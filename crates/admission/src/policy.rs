@@ -8,6 +8,8 @@ use plimsoll_core::backlog::Waiting;
 use plimsoll_core::estimator::Estimator;
 use plimsoll_core::{ClassId, Grant, Nanos, Rng, Verdict};
 
+use crate::gate::Outcome;
+
 /// What a policy sees of the queue when a request of one class arrives.
 #[derive(Clone, Copy)]
 pub struct Scene<'a> {
@@ -48,8 +50,8 @@ pub trait Policy: Send + Sync {
     /// An admitted request left the queue unserved.
     fn abandoned(&self, _class: ClassId) {}
 
-    /// A request of `class` was served. `measured` is false where its times say nothing about the class.
-    fn completed(&self, _class: ClassId, _waited: Nanos, _served: Nanos, _measured: bool) {}
+    /// A request of `class` that was started has ended.
+    fn completed(&self, _class: ClassId, _waited: Nanos, _served: Nanos, _outcome: Outcome) {}
 
     /// Prepares what decisions read. `interval_ended` says that the estimates have just been renewed. Returns when it
     /// wants to be called next.

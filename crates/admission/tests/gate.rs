@@ -235,6 +235,34 @@ fn adaptive_slots_reach_the_estimates() {
     assert_eq!(Some(gate.slots()), gate.recommended_slots());
 }
 
+/// Requests that the gate lets in at once, after a hundred that ended so.
+fn lets_in_after(policy: &Policy, outcome: Outcome) -> u32 {
+    let gate = warm_gate(policy, 10, 800);
+    let mut rng = seeded(1, 1);
+    for _ in 0..100 {
+        assert!(gate.offer(&Ask::of(FAST), SECOND, &mut rng).is_admit());
+        assert!(gate.start(FAST, Nanos::ZERO, SECOND).is_admit());
+        gate.finish(FAST, Nanos::ZERO, ms(1), outcome);
+    }
+    fill(&gate, &mut rng).0
+}
+
+#[test]
+fn aimd_and_vegas_back_off_from_a_server_that_fails() {
+    for policy in [Policy::Aimd, Policy::Vegas] {
+        let unmeasured = lets_in_after(&policy, Outcome::Unmeasured);
+        assert_eq!(lets_in_after(&policy, Outcome::Failed), 1, "{policy:?}");
+        assert!(unmeasured >= 10, "{policy:?} backs off from what is not the server's fault: {unmeasured}");
+    }
+}
+
+/// A server that fails at once is not a quick one.
+#[test]
+fn failures_do_not_enter_the_estimates() {
+    let bouncer = Policy::Bouncer(Override::Never);
+    assert_eq!(lets_in_after(&bouncer, Outcome::Failed), lets_in_after(&bouncer, Outcome::Unmeasured));
+}
+
 fn policies() -> Vec<Policy> {
     vec![
         Policy::Bouncer(Override::Never),

@@ -1,5 +1,5 @@
-//! AIMD: one more for every measurement while the limit is used, a tenth less when a request is dropped or
-//! takes longer than a timeout.
+//! AIMD: one more for every measurement while the limit is used, a tenth less when the server fails a
+//! request or takes longer than a timeout.
 
 use plimsoll_core::{Mechanism, Nanos};
 

@@ -2,7 +2,8 @@
 //!
 //! `gradient = clamp(tolerance * long / now, 0.5, 1)` and the limit moves towards `limit * gradient + room`, so it
 //! rises by `room` while times are steady and falls by up to half when they jump. The long average follows
-//! slowly, and quickly downwards when it has drifted far above, which a long overload makes it do.
+//! slowly, and quickly downwards when it has drifted far above, which a long overload makes it do. A limit that is not
+//! used stays where it is. A drop is a measurement like any other, as in the original: what timed out took long.
 
 use plimsoll_core::Mechanism;
 
@@ -69,7 +70,6 @@ impl Limit for Gradient2 {
             return self.limit;
         }
         let gradient = (self.tolerance * *long_ns / now_ns).clamp(0.5, 1.0);
-        let gradient = if sample.dropped { 0.5 } else { gradient };
         let target = self.limit * gradient + self.room;
         self.limit += self.smoothing * (target - self.limit);
         self.limit = self.limit.clamp(1.0, self.max);
