@@ -10,13 +10,15 @@
 //! takes for zero. At its 100 slots a turn is less than 0.1 ms; at four it decides whether a median meets its objective.
 //!
 //! The expected wait is itself an estimate, and one that errs to one side: a class that is let in only when the queue seems short is
-//! let in when the queue seems shorter than it is. So the percentiles are not those of the processing time but of what a response took
-//! *beyond the wait that was expected* when it was let in ([`Wait`]). Where waits are as expected that is the same.
+//! let in when the queue seems shorter than it is. So what a class waits beyond what was expected of it ([`Wait`]) is measured
+//! too, and its mean, the *surprise*, counts as part of the wait.
 //!
 //! The paper replaces a class's histogram every interval. Doing just that locks a class out for ever: one
 //! noisy interval above its objective, and it is never measured again. Here histograms decay instead, and
-//! [`Estimator::completed_last_interval`] tells a policy whom it should probe.
+//! [`Estimator::completed_last_interval`] tells a policy whom it should probe. Means lock nobody out, and a server is slower
+//! under load: they forget the old as soon as there are new values enough.
 
+use crate::average::{Average, Sum};
 use crate::backlog::{Backlog, Terms, Waiting};
 use crate::histogram::{IntervalHistogram, Profile};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -24,12 +26,10 @@ use crate::{ClassId, Nanos, Percentile, Slo};
 
 /// How often estimates are renewed.
 pub const INTERVAL: Nanos = Nanos::from_secs(1);
-/// What an interval's measurements weigh one interval later, at most. At 0.9 half of an estimate is from the last 7 s.
+/// What an interval's measurements weigh one interval later. At 0.9 half of an estimate is from the last 7 s.
 const DECAY: f64 = 0.9;
-/// Old measurements that are kept beside new ones: as many as put this many beyond the highest percentile that matters,
-const BEYOND: f64 = 10.0;
-/// and at least so many. More would only be older: a server that is slower under load is to be known as such at once.
-const FEWEST_KEPT: f64 = 100.0;
+/// The same for means, and at most as much as so many values.
+const KEPT: f64 = 100.0;
 /// Completions, over all classes, after which estimates are trusted: at least this many,
 const WARM_AFTER: u32 = 100;
 /// and this many a slot. Of what the slots take first, the shortest are done first: a hundred slots that have completed a
@@ -43,6 +43,7 @@ pub struct Estimator {
     slos: Vec<Slo>,
     backlog: Backlog,
     recorders: Box<[IntervalHistogram]>,
+    surprises: Box<[Sum]>,
     slots: AtomicU32,
     cold: AtomicBool,
     cold_completions: AtomicU32,
@@ -59,7 +60,7 @@ struct View {
     borrowed: AtomicBool,
     completed: AtomicU32,
     median_ns: AtomicU64,
-    /// Percentiles of the time beyond the expected wait, in the order of the targets that the class is judged by.
+    /// Percentiles of the processing time and the surprise, in the order of the targets that the class is judged by.
     points_ns: Box<[AtomicU64]>,
 }
 
@@ -79,23 +80,21 @@ impl From<Nanos> for Wait {
 }
 
 impl Wait {
-    /// What a request took beyond its expected wait, if it was `served` for so long. A wait that is more than a quarter off
-    /// counts as a quarter off: that is no error of the estimate but an accident, such as a server that stands still for
-    /// a second, and says nothing about the next request.
+    /// How much longer than expected it was, in ns. More than a quarter counts as a quarter: that is no error of the estimate
+    /// but an accident, such as a server that stands still for a second, and says nothing about the next request.
     #[inline]
-    fn beyond(self, served: Nanos) -> Nanos {
-        let most = self.expected.0 / 4;
-        let actual = self.actual.0.clamp(self.expected.0 - most, self.expected.0 + most);
-        Nanos((served.0 + actual).saturating_sub(self.expected.0))
+    fn surprise_ns(self) -> i64 {
+        let most = (self.expected.0 / 4) as i64;
+        (self.actual.0 as i64 - self.expected.0 as i64).clamp(-most, most)
     }
 }
 
 struct Learning {
     profiles: Vec<Profile>,
-    /// All classes together, as often as each is served.
-    general: Profile,
-    /// What was recorded since it was last looked at.
-    news: Profile,
+    /// The mean processing time of each class, of all together as often as each is served, and the surprise of each class.
+    means: Vec<Average>,
+    turn: Average,
+    surprises: Vec<Average>,
     completed: Vec<u64>,
     interval_ends: Nanos,
 }
@@ -131,6 +130,7 @@ impl Estimator {
         let estimator = Estimator {
             backlog: Backlog::new(slos.len()),
             recorders: slos.iter().map(|_| IntervalHistogram::default()).collect(),
+            surprises: slos.iter().map(|_| Sum::default()).collect(),
             slots: AtomicU32::new(slots.max(1)),
             cold: AtomicBool::new(true),
             cold_completions: AtomicU32::new(0),
@@ -139,8 +139,9 @@ impl Estimator {
             #[allow(clippy::disallowed_types)]
             learning: std::sync::Mutex::new(Learning {
                 profiles: vec![Profile::default(); slos.len()],
-                general: Profile::default(),
-                news: Profile::default(),
+                means: vec![Average::default(); slos.len()],
+                turn: Average::default(),
+                surprises: vec![Average::default(); slos.len()],
                 completed: vec![0; slos.len()],
                 interval_ends: now + INTERVAL,
             }),
@@ -178,7 +179,7 @@ impl Estimator {
         Nanos(self.backlog.mean_ns(class))
     }
 
-    /// The median of what `class` takes beyond the expected wait, zero where nothing is known.
+    /// The median processing time of `class`, zero where nothing is known.
     #[inline]
     pub fn median(&self, class: ClassId) -> Nanos {
         Nanos(self.views[class.index()].median_ns.load(Relaxed))
@@ -195,7 +196,7 @@ impl Estimator {
         self.views[class.index()].completed.load(Relaxed)
     }
 
-    /// Each objective that `class` is judged by: percentile, expected time beyond the wait, limit.
+    /// Each objective that `class` is judged by: percentile, expected processing time and surprise, limit.
     pub fn targets(&self, class: ClassId) -> impl Iterator<Item = (Percentile, Nanos, Nanos)> {
         let view = &self.views[class.index()];
         let slo = self.judging_slo(class, view.borrowed.load(Relaxed));
@@ -218,13 +219,12 @@ impl Estimator {
     /// A request of `class` took `served` from leaving the queue, in which it had to `wait`, to its end.
     #[inline]
     pub fn completed(&self, class: ClassId, wait: Wait, served: Nanos) {
-        let recorder = &self.recorders[class.index()];
+        self.recorders[class.index()].record(served);
         if self.is_cold() {
             // Nothing was known that could have been expected.
-            recorder.record(served, served);
             self.completed_cold();
-        } else {
-            recorder.record(wait.beyond(served), served);
+        } else if wait.expected != Nanos::ZERO {
+            self.surprises[class.index()].add(wait.surprise_ns());
         }
     }
 
@@ -251,13 +251,13 @@ impl Estimator {
     /// Ends the interval if it is over. Returns whether it was, and when the current one is.
     pub fn tick(&self, now: Nanos) -> (bool, Nanos) {
         let Some(mut learning) = self.try_learning() else { return (false, now + INTERVAL) };
-        let Learning { profiles, general, interval_ends, .. } = &mut *learning;
+        let Learning { profiles, means, turn, surprises, interval_ends, .. } = &mut *learning;
         if now < *interval_ends {
             return (false, *interval_ends);
         }
         *interval_ends = now + INTERVAL;
-        profiles.iter_mut().zip(&self.slos).for_each(|(profile, slo)| fade(profile, slo));
-        fade(general, &self.slos[self.slos.len() - 1]);
+        profiles.iter_mut().for_each(|profile| profile.decay(DECAY));
+        means.iter_mut().chain(surprises).chain([turn]).for_each(|average| average.fade(DECAY, KEPT));
         self.learn(&mut learning);
         for (view, completed) in self.views.iter().zip(&mut learning.completed) {
             view.completed.store(u32::try_from(std::mem::take(completed)).unwrap_or(u32::MAX), Relaxed);
@@ -300,42 +300,46 @@ impl Estimator {
     }
 
     fn learn(&self, learning: &mut Learning) {
-        let Learning { profiles, general, news, completed, .. } = learning;
-        for ((recorder, profile), completed) in self.recorders.iter().zip(&mut *profiles).zip(completed) {
-            let count = recorder.drain_into(news);
-            if count > 0 {
-                *completed += count;
-                profile.merge(news);
-                general.merge(news);
-                news.clear();
-            }
+        for (i, recorder) in self.recorders.iter().enumerate() {
+            let (count, sum_ns) = recorder.drain_into(&mut learning.profiles[i]);
+            learning.completed[i] += count;
+            learning.means[i].add(count as f64, sum_ns as f64);
+            learning.turn.add(count as f64, sum_ns as f64);
+            self.surprises[i].drain_into(&mut learning.surprises[i]);
         }
-        self.turn_ns.store(general.mean().0, Relaxed);
-        let terms: Vec<Terms> = profiles.iter().enumerate().map(|(i, p)| self.terms(i, p, general)).collect();
+        let mut general = Profile::default();
+        learning.profiles.iter().for_each(|p| general.merge(p));
+        self.turn_ns.store(learning.turn.mean_ns() as u64, Relaxed);
+        let terms: Vec<Terms> = (0..self.slos.len()).map(|i| self.terms(i, learning, &general)).collect();
         self.backlog.publish(|class| terms[class.index()]);
     }
 
     /// Estimates of one class from its profile; a class never measured borrows everyone's and the objectives of `default`.
-    fn terms(&self, i: usize, own: &Profile, general: &Profile) -> Terms {
-        let (view, borrowed) = (&self.views[i], own.is_empty());
-        let profile = if borrowed { general } else { own };
+    fn terms(&self, i: usize, learning: &Learning, general: &Profile) -> Terms {
+        let (view, borrowed) = (&self.views[i], learning.profiles[i].is_empty());
+        let profile = if borrowed { general } else { &learning.profiles[i] };
+        let mean_ns = if borrowed { learning.turn.mean_ns() } else { learning.means[i].mean_ns() };
+        let surprise_ns = learning.surprises[i].mean_ns() as i64;
         view.borrowed.store(borrowed, Relaxed);
         view.median_ns.store(profile.percentile(Percentile::P50).0, Relaxed);
         let mut slack_ns = i64::MAX;
         let slo = self.judging_slo(ClassId(i as u16), borrowed);
         for (&(percentile, limit), stored) in slo.targets().iter().zip(&view.points_ns) {
-            let point = profile.percentile_at_most(percentile);
-            stored.store(point.0, Relaxed);
+            let point = profile.percentile(percentile);
+            stored.store(point.0.saturating_add_signed(surprise_ns), Relaxed);
             slack_ns = slack_ns.min(limit.0 as i64 - point.0 as i64);
         }
         let allowed_ns = match slack_ns {
             i64::MAX => i64::MAX,
             // Whom its own time keeps out, a queue cannot keep out further.
             ..0 => slack_ns,
-            // wait + point <= limit, with wait = (work + turn) / slots, is work <= slack * slots - turn.
-            _ => (slack_ns.saturating_mul(i64::from(self.slots())) - general.mean().0 as i64).max(0),
+            // wait + point <= limit, with wait = (work + turn) / slots + surprise, is work <= (slack - surprise) * slots - turn.
+            _ => {
+                let for_queue = (slack_ns - surprise_ns).saturating_mul(i64::from(self.slots()));
+                (for_queue - learning.turn.mean_ns() as i64).max(0)
+            }
         };
-        Terms { mean_ns: profile.mean().0, allowed_ns }
+        Terms { mean_ns: mean_ns as u64, allowed_ns }
     }
 
     /// `default`'s objectives for a class never measured, where `default` has any.
@@ -343,13 +347,6 @@ impl Estimator {
         let default = &self.slos[self.slos.len() - 1];
         if borrowed && !default.is_empty() { default } else { &self.slos[class.index()] }
     }
-}
-
-/// Makes room for the next interval's measurements of a class with these objectives.
-fn fade(profile: &mut Profile, slo: &Slo) {
-    let highest = slo.targets().iter().map(|(percentile, _)| percentile.fraction()).fold(0.0, f64::max);
-    let kept = (BEYOND / (1.0 - highest)).max(FEWEST_KEPT);
-    profile.decay((kept / profile.total().max(1.0)).min(DECAY));
 }
 
 #[cfg(all(test, not(feature = "shuttle")))]
@@ -421,7 +418,7 @@ mod tests {
         warm(&estimator, A, 100, 5);
         let ms = Nanos::from_millis;
         let p50_after = |wait, at: u64| {
-            (0..1_000).for_each(|_| estimator.completed(A, wait, ms(5)));
+            (0..100_000).for_each(|_| estimator.completed(A, wait, ms(5)));
             estimator.tick(Nanos::from_secs(at));
             estimator.targets(A).next().unwrap().1
         };

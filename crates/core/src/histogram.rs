@@ -55,17 +55,17 @@ impl Default for IntervalHistogram {
 }
 
 impl IntervalHistogram {
-    /// Counts one value, by which percentiles are found, and beside it one for the mean.
+    /// Counts one value.
     #[inline]
-    pub fn record(&self, value: Nanos, for_mean: Nanos) {
+    pub fn record(&self, value: Nanos) {
         let buffer = &self.buffers[self.active.load(Relaxed) & 1];
         buffer.counts[bucket_of(value)].fetch_add(1, Relaxed);
-        buffer.sum_ns.fetch_add(for_mean.0, Relaxed);
+        buffer.sum_ns.fetch_add(value.0, Relaxed);
     }
 
-    /// Ends the interval: moves what was recorded into `profile` and returns how many values that were.
+    /// Ends the interval: moves what was recorded into `profile` and returns how many values that were, and their sum in ns.
     /// One caller at a time.
-    pub fn drain_into(&self, profile: &mut Profile) -> u64 {
+    pub fn drain_into(&self, profile: &mut Profile) -> (u64, u64) {
         let old = self.active.fetch_xor(1, Relaxed) & 1;
         let buffer = &self.buffers[old];
         let mut drained = 0;
@@ -76,9 +76,10 @@ impl IntervalHistogram {
                 drained += u64::from(count);
             }
         }
+        let sum_ns = buffer.sum_ns.swap(0, Relaxed);
         profile.total += drained as f64;
-        profile.sum_ns += buffer.sum_ns.swap(0, Relaxed) as f64;
-        drained
+        profile.sum_ns += sum_ns as f64;
+        (drained, sum_ns)
     }
 }
 
@@ -125,12 +126,6 @@ impl Profile {
         self.sum_ns += other.sum_ns;
     }
 
-    /// Forgets everything.
-    pub fn clear(&mut self) {
-        self.weights.fill(0.0);
-        (self.total, self.sum_ns) = (0.0, 0.0);
-    }
-
     /// The mean, zero where nothing was recorded.
     pub fn mean(&self) -> Nanos {
         if self.is_empty() { Nanos::ZERO } else { Nanos((self.sum_ns / self.total) as u64) }
@@ -139,18 +134,8 @@ impl Profile {
     /// The value at or below which `percentile` of the weight lies, spread evenly within a bucket; zero where
     /// nothing was recorded.
     pub fn percentile(&self, percentile: Percentile) -> Nanos {
-        self.quantile(percentile.fraction())
-    }
-
-    /// As [`Profile::percentile`], plus one standard error of the rank, so that an estimate from few values errs to the safe side.
-    pub fn percentile_at_most(&self, percentile: Percentile) -> Nanos {
-        let p = percentile.fraction();
-        self.quantile((p + (p * (1.0 - p) / self.total.max(1.0)).sqrt()).min(1.0))
-    }
-
-    fn quantile(&self, q: f64) -> Nanos {
         // A hair less, or rounding in the weights would push an exact border into the next bucket.
-        let rank = q * self.weights.iter().sum::<f64>() * (1.0 - 1e-9);
+        let rank = percentile.fraction() * self.weights.iter().sum::<f64>() * (1.0 - 1e-9);
         let mut below = 0.0;
         for (bucket, &weight) in self.weights.iter().enumerate().filter(|&(_, &w)| w > 0.0) {
             if below + weight >= rank {
@@ -171,8 +156,8 @@ mod tests {
 
     fn profile_of(values: &[u64]) -> Profile {
         let (interval, mut profile) = (IntervalHistogram::default(), Profile::default());
-        values.iter().for_each(|&v| interval.record(Nanos(v), Nanos(v)));
-        assert_eq!(interval.drain_into(&mut profile), values.len() as u64);
+        values.iter().for_each(|&v| interval.record(Nanos(v)));
+        assert_eq!(interval.drain_into(&mut profile).0, values.len() as u64);
         profile
     }
 
@@ -213,19 +198,15 @@ mod tests {
         let (interval, mut profile) = (IntervalHistogram::default(), Profile::default());
         let total = std::thread::scope(|scope| {
             let writers: Vec<_> = (0..3)
-                .map(|_| {
-                    scope.spawn(|| {
-                        (0..20_000).for_each(|i| interval.record(Nanos(i * 1_000), Nanos(i * 1_000)))
-                    })
-                })
+                .map(|_| scope.spawn(|| (0..20_000).for_each(|i| interval.record(Nanos(i * 1_000)))))
                 .collect();
             let mut total = 0;
             while writers.iter().any(|w| !w.is_finished()) {
-                total += interval.drain_into(&mut profile);
+                total += interval.drain_into(&mut profile).0;
             }
             total
         });
-        let rest = interval.drain_into(&mut profile) + interval.drain_into(&mut profile);
+        let rest = interval.drain_into(&mut profile).0 + interval.drain_into(&mut profile).0;
         assert_eq!(total + rest, 60_000);
     }
 

@@ -3,6 +3,7 @@
 //! Nothing here reads a clock, a random device, a socket or a file, and nothing here knows a policy. Policies
 //! depend on this crate alone; hosts (sentry, simulator, testbed) bring the time and the randomness.
 
+pub mod average;
 pub mod backlog;
 pub mod class;
 pub mod classify;
