@@ -1,6 +1,7 @@
 //! A worker process's data path: so many threads, each with its own event loop and its own listening sockets.
 
 use std::net;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::available_parallelism;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use plimsoll_core::{Nanos, config};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, LocalOptions};
+use tokio::task::JoinSet;
 
 use crate::state::Shared;
 use crate::thread::Thread;
@@ -41,10 +43,12 @@ pub fn threads(config: &config::Sentry) -> usize {
     }
 }
 
-/// Serves until the worker has drained. The calling thread is one of those that serve.
+/// Serves until the worker has drained. The calling thread is one of those that serve. If one of them ends before that
+/// it takes the process with it: the parent holds its sockets open, so the system would go on giving it connections that nobody
+/// accepts, and only the parent can start another.
 ///
 /// # Errors
-/// Where a thread or its event loop cannot be had. Threads that could be had go on until the worker drains.
+/// Where a thread cannot be had.
 pub fn run(setup: WorkerSetup) -> Result<(), String> {
     let WorkerSetup { listeners, shared, seed, ready } = setup;
     assert_eq!(listeners.len(), shared.stats.threads.len(), "one list of listeners a thread");
@@ -55,14 +59,33 @@ pub fn run(setup: WorkerSetup) -> Result<(), String> {
         let shared = Arc::clone(&shared);
         let spawned = std::thread::Builder::new()
             .name(format!("sentry-{id}"))
-            .spawn(move || serve(id, listeners, shared, seed, Box::new(|| {})));
+            .spawn(move || serve_to_the_end(id, listeners, shared, seed, Box::new(|| {})));
         others.push(spawned.map_err(|e| format!("cannot start a thread: {e}"))?);
     }
-    let mut result = serve(0, first, shared, seed, ready);
+    serve_to_the_end(0, first, shared, seed, ready);
     for thread in others {
-        result = result.and(thread.join().unwrap_or_else(|_| Err("a thread panicked".to_owned())));
+        // It has no other way to end than to return.
+        let _ = thread.join();
     }
-    result
+    Ok(())
+}
+
+fn serve_to_the_end(
+    id: usize,
+    listeners: Vec<net::TcpListener>,
+    shared: Arc<Shared>,
+    seed: u64,
+    ready: Box<dyn FnOnce()>,
+) {
+    let served = catch_unwind(AssertUnwindSafe(|| serve(id, listeners, shared, seed, ready)));
+    let error = match served {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => error,
+        // The panic's own message is out already.
+        Err(_) => "it panicked".to_owned(),
+    };
+    log::error!(thread = id, error:%; "a thread cannot serve, so the worker ends");
+    std::process::abort();
 }
 
 fn serve(
@@ -79,19 +102,32 @@ fn serve(
     runtime.block_on(async {
         clock::refresh();
         let thread = Thread::new(id, shared, seed);
+        let mut tasks = JoinSet::new();
         for listener in listeners {
             let prepared = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
             let listener = prepared.map_err(|e| format!("cannot listen: {e}"))?;
-            tokio::task::spawn_local(listener::accept(Rc::clone(&thread), listener));
+            tasks.spawn_local(listener::accept(Rc::clone(&thread), listener));
         }
         if id == 0 {
-            tokio::task::spawn_local(tick(Rc::clone(&thread)));
-            tokio::task::spawn_local(health::check_all(Rc::clone(&thread)));
+            tasks.spawn_local(tick(Rc::clone(&thread)));
+            tasks.spawn_local(health::check_all(Rc::clone(&thread)));
         }
         ready();
-        sweep(&thread).await;
-        Ok(())
+        tokio::select! {
+            () = sweep(&thread) => Ok(()),
+            error = first_panic(tasks) => Err(error),
+        }
     })
+}
+
+/// Resolves when one of the tasks has panicked, which its thread would otherwise survive.
+async fn first_panic(mut tasks: JoinSet<()>) -> String {
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(error) = ended {
+            return error.to_string();
+        }
+    }
+    std::future::pending().await
 }
 
 /// Looks after what waits, until the worker has drained.

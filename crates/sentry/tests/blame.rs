@@ -64,14 +64,18 @@ async fn a_response_whose_end_is_said_late_is_whole() {
 #[tokio::test]
 async fn a_server_that_closes_at_once_is_asked_within_the_budget() {
     let server = Server::raw(|_| async {}).await;
-    for (budget, tries) in [("0.0", 1), ("1.0", 3)] {
-        let sentry = Sentry::before(
-            &[server.address],
-            &format!("workers = 2\nprotocol = \"http2\"\nretries = {{ budget = {budget}, max = 2 }}"),
+    for budget in ["0.0", "1.0"] {
+        let pool = format!(
+            "workers = 2\nprotocol = \"http2\"\nretries = {{ budget = {budget} }}\neject = {{ failures = 20, for = \"1h\" }}"
         );
+        let sentry = Sentry::before(&[server.address], &pool);
         let before = server.accepted();
-        assert_eq!(client::get(sentry.address, "/").await.0, 502);
-        assert_eq!(server.accepted() - before, tries);
+        for _ in 0..20 {
+            assert_eq!(client::get(sentry.address, "/").await.0, 502);
+        }
+        let tries = (server.accepted() - before) as u64;
+        assert_eq!(tries, 20 + sentry.count("retries"), "with a budget of {budget}");
+        assert!(!sentry.pool().servers.all()[0].is_up(clock::now()), "it stays");
         sentry.settled().await;
     }
 }
