@@ -66,8 +66,8 @@ pub fn fig8(study: &Study) -> Findings {
     let values::Bouncer { figures: paper, table3, .. } = values::bouncer();
     let sweeps = PEERS.map(|(_, policy)| sweep(study, policy, Cell::rejected_pct));
     let mut rows = Vec::new();
-    // MaxQL and MaxQWT both keep every process busy and refuse all classes alike: they reject the same but for chance,
-    // so for them an order needs a notion of equal. That of Table 3 it is: so near the overall rejections must come.
+    // MaxQL and MaxQWT both keep every process busy and refuse all classes alike: they reject the same but for a
+    // tenth of a point, so for them an order needs a notion of equal. That of Table 3 it is: so near the overall rejections must come.
     let tie = Tie { names: ["maxqwt", "maxql"], within: table3.basic.tolerance.all };
     for (i, &(load, _)) in sweeps[0].iter().enumerate().filter(|(_, (load, _))| *load > 1.0) {
         let measured = PEERS.iter().zip(&sweeps).map(|((name, _), sweep)| (*name, sweep[i].1));
