@@ -70,12 +70,22 @@ pub(crate) enum Event {
         expected: u64,
         waited: u64,
         served: u64,
-        measured: bool,
+        #[serde(with = "Ended")]
+        outcome: Outcome,
     },
     Abandon {
         gate: u32,
         class: u16,
     },
+}
+
+/// How an [`Outcome`] is written down.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Outcome", rename_all = "snake_case")]
+enum Ended {
+    Measured,
+    Unmeasured,
+    Failed,
 }
 
 /// Writes the record of all gates of a worker.
@@ -192,8 +202,7 @@ impl Gate {
         recorded.write(|gate| {
             self.gate.finish(class, wait, served, outcome);
             let (class, expected, waited, served) = (class.0, wait.expected.0, wait.actual.0, served.0);
-            let measured = outcome == Outcome::Measured;
-            ((), Event::Finish { gate, class, expected, waited, served, measured })
+            ((), Event::Finish { gate, class, expected, waited, served, outcome })
         });
     }
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use plimsoll_admission::{self as admission, Ask, Outcome};
+use plimsoll_admission::{self as admission, Ask};
 use plimsoll_core::config::{self, Config};
 use plimsoll_core::estimator::Wait;
 use plimsoll_core::rng::{Rng, seeded};
@@ -82,8 +82,7 @@ impl Replay {
             Event::Start { gate, class, waited, now, verdict } => {
                 Some((self.gate(gate)?.0.start(ClassId(class), Nanos(waited), Nanos(now)), verdict))
             }
-            Event::Finish { gate, class, expected, waited, served, measured } => {
-                let outcome = if measured { Outcome::Measured } else { Outcome::Unmeasured };
+            Event::Finish { gate, class, expected, waited, served, outcome } => {
                 let wait = Wait { expected: Nanos(expected), actual: Nanos(waited) };
                 self.gate(gate)?.0.finish(ClassId(class), wait, Nanos(served), outcome);
                 None
@@ -119,5 +118,40 @@ impl Replay {
 
     fn gate(&mut self, number: u32) -> Result<&mut (admission::Gate, Rng), String> {
         self.gates.get_mut(number as usize).ok_or_else(|| format!("there is no gate {number}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Gate, Recorder};
+    use plimsoll_admission::Outcome;
+
+    /// A limit that backs off from failures decides otherwise than one that does not hear of them.
+    #[test]
+    fn how_requests_ended_is_part_of_the_record() {
+        let path = std::env::temp_dir().join(format!("plimsoll-replay-{}.jsonl", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let text = "[sentry]\nlisten = \"127.0.0.1:0\"\n\
+            [pool.shop]\nservers = [\"127.0.0.1:1\"]\nworkers = 4\nadmission = { policy = \"aimd\" }\n\
+            [class.default]\nslo = { p50 = \"30ms\" }\n";
+        let config = config::parse(text, "config").unwrap().0;
+        let recorder = Recorder::create(&path, 1).unwrap();
+        recorder.config(text);
+        let gate = gate_of(&config, "shop", Nanos::ZERO).unwrap();
+        let gate = Gate::new(gate, "shop", Nanos::ZERO, Some(&recorder));
+        let (class, now, mut rng) = (ClassId(0), Nanos::ZERO, seeded(1, 0));
+        let mut offer = || gate.offer(&Ask::of(class), now, &mut rng).is_admit();
+        for outcome in [Outcome::Measured, Outcome::Unmeasured, Outcome::Failed, Outcome::Failed] {
+            assert!(offer());
+            assert!(gate.start(class, now, now).is_admit());
+            gate.finish(class, Wait::default(), Nanos::from_millis(1), outcome);
+        }
+        // From 20: two failures take a tenth each.
+        assert_eq!((0..20).filter(|_| offer()).count(), 16);
+        drop((gate, recorder));
+        let summary = replay(&path);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(summary.unwrap(), ReplaySummary { gates: 1, events: 34, admitted: 24, refused: 4 });
     }
 }

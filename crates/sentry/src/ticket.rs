@@ -49,7 +49,7 @@ pub enum Hold {
 pub struct End {
     /// How long it took.
     pub served: Nanos,
-    /// Whether that counts.
+    /// What that says.
     pub outcome: Outcome,
 }
 
@@ -93,7 +93,7 @@ impl Ticket {
 
     fn failed(&mut self, failure: Failure) {
         self.view.stats(self.class).failed(failure).bump();
-        self.end(clock::refresh(), Outcome::Unmeasured);
+        self.end(clock::refresh(), failure.outcome());
     }
 
     fn end(&mut self, now: Nanos, outcome: Outcome) {
@@ -107,6 +107,17 @@ impl Ticket {
             }
             // Its shadow may have ended on its own account.
             Hold::Shadow(end) => drop(end.send(End { served, outcome })),
+        }
+    }
+}
+
+impl Failure {
+    /// What a gate learns from it.
+    fn outcome(self) -> Outcome {
+        match self {
+            Failure::Connect | Failure::Upstream | Failure::Timeout | Failure::Truncated => Outcome::Failed,
+            // A client leaves when it likes, and sets its deadline as short as it likes.
+            Failure::Deadline | Failure::ClientGone | Failure::Malformed => Outcome::Unmeasured,
         }
     }
 }

@@ -160,8 +160,14 @@ impl Broker {
                 let retry_after = retry_after.unwrap_or(HeaderValue::from_static("1"));
                 (refused_because(reason, retry_after), End::RefusedByShard)
             }
-            Ok(Err(Failure::Broken(why))) => (text(StatusCode::BAD_GATEWAY, why + "\n"), End::Failed),
-            Err(_) => (text(StatusCode::GATEWAY_TIMEOUT, "the query has expired\n"), End::Failed),
+            Ok(Err(Failure::Broken(why))) => {
+                ticket.fail();
+                (text(StatusCode::BAD_GATEWAY, why + "\n"), End::Failed)
+            }
+            Err(_) => {
+                ticket.fail();
+                (text(StatusCode::GATEWAY_TIMEOUT, "the query has expired\n"), End::Failed)
+            }
         }
     }
 

@@ -63,6 +63,14 @@ impl Ticket<'_> {
         served
     }
 
+    /// There is no answer, and that is the servers' fault. Not before [`Ticket::start`] admitted it.
+    pub fn fail(mut self) {
+        let Stage::InService { waited, started } = std::mem::replace(&mut self.stage, Stage::Over) else {
+            unreachable!("only what was started can fail");
+        };
+        self.leave(waited, self.clock.now().since(started), Outcome::Failed);
+    }
+
     fn leave(&self, waited: Nanos, served: Nanos, outcome: Outcome) {
         let wait = Wait { expected: self.expected_wait, actual: waited };
         self.gate.finish(self.class, wait, served, outcome);
