@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use common::{Sentry, config, eventually, parse};
+use plimsoll_sentry::clock;
 use plimsoll_sentry::state::Shared;
 use plimsoll_sentry::worker::{self, WorkerSetup};
 
@@ -41,12 +42,13 @@ async fn a_thread_that_cannot_serve_ends_the_worker() {
             .spawn()
             .unwrap();
         let mut ended = None;
-        let end = tokio::time::Instant::now() + common::PATIENCE;
-        while ended.is_none() && tokio::time::Instant::now() < end {
+        let end = clock::now() + common::PATIENCE.into();
+        while ended.is_none() && clock::now() < end {
             ended = child.try_wait().unwrap();
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
         let _ = child.kill();
+        let _ = child.wait();
         let ended = ended.unwrap_or_else(|| panic!("{fault}: it goes on with one thread"));
         assert_eq!(ended.signal(), Some(6), "{fault}: {ended}");
     }
