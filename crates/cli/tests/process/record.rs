@@ -28,6 +28,10 @@ fn record(policy: &str) -> (Sentry, std::path::PathBuf) {
                 connection.send(path, deadline).unwrap();
                 let answer = connection.receive().unwrap();
                 assert!(matches!(answer.status, 200 | 503 | 504), "{answer:?}");
+                if answer.status == 503 {
+                    // As a client that is refused does; else a fast machine refuses all of them before any is served.
+                    std::thread::sleep(std::time::Duration::from_millis(3));
+                }
                 if answer.closes {
                     connection = Connection::open(address).unwrap();
                 }
@@ -55,7 +59,7 @@ fn every_policy_decides_the_same_in_production_and_in_replay() {
         let summary = replay(&path).unwrap_or_else(|error| panic!("{policy}: {error}"));
         eprintln!("{policy}: {summary:?}");
         assert_eq!(summary.gates, 1);
-        assert!(summary.admitted >= 50 && summary.refused > 0, "{policy}: {summary:?}");
+        assert!(summary.admitted >= 200 && summary.refused > 0, "{policy}: {summary:?}");
     }
 }
 
