@@ -59,10 +59,10 @@ pub fn run(setup: WorkerSetup) -> Result<(), String> {
         let shared = Arc::clone(&shared);
         let spawned = std::thread::Builder::new()
             .name(format!("sentry-{id}"))
-            .spawn(move || serve_to_the_end(id, listeners, shared, seed, Box::new(|| {})));
+            .spawn(move || to_the_end(id, || serve(id, listeners, shared, seed, Box::new(|| {}))));
         others.push(spawned.map_err(|e| format!("cannot start a thread: {e}"))?);
     }
-    serve_to_the_end(0, first, shared, seed, ready);
+    to_the_end(0, || serve(0, first, shared, seed, ready));
     for thread in others {
         // It has no other way to end than to return.
         let _ = thread.join();
@@ -70,15 +70,8 @@ pub fn run(setup: WorkerSetup) -> Result<(), String> {
     Ok(())
 }
 
-fn serve_to_the_end(
-    id: usize,
-    listeners: Vec<net::TcpListener>,
-    shared: Arc<Shared>,
-    seed: u64,
-    ready: Box<dyn FnOnce()>,
-) {
-    let served = catch_unwind(AssertUnwindSafe(|| serve(id, listeners, shared, seed, ready)));
-    let error = match served {
+fn to_the_end(id: usize, serve: impl FnOnce() -> Result<(), String>) {
+    let error = match catch_unwind(AssertUnwindSafe(serve)) {
         Ok(Ok(())) => return,
         Ok(Err(error)) => error,
         // The panic's own message is out already.
