@@ -48,10 +48,10 @@ impl Sum {
         self.sum_ns.fetch_add(ns as u64, Relaxed);
     }
 
-    /// Moves what was added to `average`. A value that is just being added may be counted now and summed later, which matters
-    /// to nobody.
-    pub fn drain_into(&self, average: &mut Average) {
-        average.add(f64::from(self.count.swap(0, Relaxed)), self.sum_ns.swap(0, Relaxed) as i64 as f64);
+    /// Takes what was added away: how many values, and their sum. One that is just being added may be counted now and summed
+    /// later, which matters to nobody.
+    pub fn take(&self) -> (f64, f64) {
+        (f64::from(self.count.swap(0, Relaxed)), self.sum_ns.swap(0, Relaxed) as i64 as f64)
     }
 }
 
@@ -61,15 +61,20 @@ mod tests {
 
     #[test]
     fn new_values_take_over_as_soon_as_there_are_enough() {
-        let (mut average, sum) = (Average::default(), Sum::default());
-        (0..1_000).for_each(|_| sum.add(-50));
-        sum.drain_into(&mut average);
+        let mut average = Average::default();
+        average.add(1_000.0, -50_000.0);
         assert_eq!(average.mean_ns(), -50.0);
         average.fade(0.9, 100.0);
-        (0..300).for_each(|_| sum.add(70));
-        sum.drain_into(&mut average);
+        average.add(300.0, 21_000.0);
         assert_eq!(average.mean_ns(), 40.0, "100 old ones beside 300 new ones");
         (0..1_000).for_each(|_| average.fade(0.9, 100.0));
         assert!((average.mean_ns() - 40.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn what_is_taken_is_gone() {
+        let sum = Sum::default();
+        [-50, 20, -5].into_iter().for_each(|ns| sum.add(ns));
+        assert_eq!((sum.take(), sum.take()), ((3.0, -35.0), (0.0, 0.0)));
     }
 }

@@ -11,7 +11,9 @@
 //!
 //! The expected wait is itself an estimate, and one that errs to one side: a class that is let in only when the queue seems short is
 //! let in when the queue seems shorter than it is. So what a class waits beyond what was expected of it ([`Wait`]) is measured
-//! too, and its mean, the *surprise*, counts as part of the wait.
+//! too, and its mean, the *surprise*, counts as part of the wait. It has two parts: what all classes share, which a slower server
+//! changes at once, and what is a class's own, which its choice of short queues makes. So a class that was let in rarely learns from
+//! the others' last second that the server is slower, and not from its own next victims.
 //!
 //! The paper replaces a class's histogram every interval. Doing just that locks a class out for ever: one
 //! noisy interval above its objective, and it is never measured again. Here histograms decay instead, and
@@ -91,10 +93,12 @@ impl Wait {
 
 struct Learning {
     profiles: Vec<Profile>,
-    /// The mean processing time of each class, of all together as often as each is served, and the surprise of each class.
+    /// The mean processing time of each class, and of all together as often as each is served.
     means: Vec<Average>,
     turn: Average,
-    surprises: Vec<Average>,
+    /// The surprise of all together, and how much more or less than that was each class's.
+    surprise: Average,
+    own_surprises: Vec<Average>,
     completed: Vec<u64>,
     interval_ends: Nanos,
 }
@@ -141,7 +145,8 @@ impl Estimator {
                 profiles: vec![Profile::default(); slos.len()],
                 means: vec![Average::default(); slos.len()],
                 turn: Average::default(),
-                surprises: vec![Average::default(); slos.len()],
+                surprise: Average::default(),
+                own_surprises: vec![Average::default(); slos.len()],
                 completed: vec![0; slos.len()],
                 interval_ends: now + INTERVAL,
             }),
@@ -251,13 +256,17 @@ impl Estimator {
     /// Ends the interval if it is over. Returns whether it was, and when the current one is.
     pub fn tick(&self, now: Nanos) -> (bool, Nanos) {
         let Some(mut learning) = self.try_learning() else { return (false, now + INTERVAL) };
-        let Learning { profiles, means, turn, surprises, interval_ends, .. } = &mut *learning;
+        let Learning { profiles, means, turn, surprise, own_surprises, interval_ends, .. } = &mut *learning;
         if now < *interval_ends {
             return (false, *interval_ends);
         }
         *interval_ends = now + INTERVAL;
         profiles.iter_mut().for_each(|profile| profile.decay(DECAY));
-        means.iter_mut().chain(surprises).chain([turn]).for_each(|average| average.fade(DECAY, KEPT));
+        means
+            .iter_mut()
+            .chain(own_surprises)
+            .chain([turn, surprise])
+            .for_each(|average| average.fade(DECAY, KEPT));
         self.learn(&mut learning);
         for (view, completed) in self.views.iter().zip(&mut learning.completed) {
             view.completed.store(u32::try_from(std::mem::take(completed)).unwrap_or(u32::MAX), Relaxed);
@@ -305,8 +314,8 @@ impl Estimator {
             learning.completed[i] += count;
             learning.means[i].add(count as f64, sum_ns as f64);
             learning.turn.add(count as f64, sum_ns as f64);
-            self.surprises[i].drain_into(&mut learning.surprises[i]);
         }
+        self.learn_surprises(learning);
         let mut general = Profile::default();
         learning.profiles.iter().for_each(|p| general.merge(p));
         self.turn_ns.store(learning.turn.mean_ns() as u64, Relaxed);
@@ -314,12 +323,21 @@ impl Estimator {
         self.backlog.publish(|class| terms[class.index()]);
     }
 
+    fn learn_surprises(&self, learning: &mut Learning) {
+        let new: Vec<_> = self.surprises.iter().map(Sum::take).collect();
+        new.iter().for_each(|&(count, sum_ns)| learning.surprise.add(count, sum_ns));
+        let shared_ns = learning.surprise.mean_ns();
+        for (own, (count, sum_ns)) in learning.own_surprises.iter_mut().zip(new) {
+            own.add(count, sum_ns - count * shared_ns);
+        }
+    }
+
     /// Estimates of one class from its profile; a class never measured borrows everyone's and the objectives of `default`.
     fn terms(&self, i: usize, learning: &Learning, general: &Profile) -> Terms {
         let (view, borrowed) = (&self.views[i], learning.profiles[i].is_empty());
         let profile = if borrowed { general } else { &learning.profiles[i] };
         let mean_ns = if borrowed { learning.turn.mean_ns() } else { learning.means[i].mean_ns() };
-        let surprise_ns = learning.surprises[i].mean_ns() as i64;
+        let surprise_ns = (learning.surprise.mean_ns() + learning.own_surprises[i].mean_ns()) as i64;
         view.borrowed.store(borrowed, Relaxed);
         view.median_ns.store(profile.percentile(Percentile::P50).0, Relaxed);
         let mut slack_ns = i64::MAX;

@@ -79,6 +79,37 @@ fn a_wait_that_was_longer_than_expected_counts_and_an_accident_does_not() {
 }
 
 #[test]
+fn a_slower_server_tightens_the_classes_that_were_not_let_in_too() {
+    const B: ClassId = ClassId(1);
+    let estimator = Estimator::new(vec![slo(18, 50), slo(18, 50)], 1, Nanos::ZERO);
+    let ms = Nanos::from_millis;
+    let waited = |class, n, actual| {
+        (0..n).for_each(|_| estimator.completed(class, Wait { expected: ms(80), actual: ms(actual) }, ms(5)));
+    };
+    let surprise = |class| estimator.targets(class).next().unwrap().1.0 as f64 / MS as f64 - 5.0;
+    (0..100).for_each(|_| estimator.completed(A, Wait::default(), ms(5)));
+    for second in 1..=30 {
+        waited(A, 900, 80);
+        waited(B, 100, 90);
+        estimator.tick(Nanos::from_secs(second));
+    }
+    assert!(
+        (surprise(A) - 0.0).abs() < 1.0 && (surprise(B) - 10.0).abs() < 1.0,
+        "{} {}",
+        surprise(A),
+        surprise(B)
+    );
+    waited(A, 900, 100);
+    estimator.tick(Nanos::from_secs(31));
+    assert!(
+        (surprise(A) - 18.0).abs() < 2.0 && (surprise(B) - 28.0).abs() < 2.0,
+        "{} {}",
+        surprise(A),
+        surprise(B)
+    );
+}
+
+#[test]
 fn a_silent_class_keeps_its_shape_and_new_measurements_take_over() {
     let estimator = Estimator::new(vec![slo(18, 50)], 1, Nanos::ZERO);
     let mut now = Nanos::ZERO;
