@@ -23,6 +23,10 @@ use crate::ticket::Ticket;
 use crate::timeouts::{Expire, Registration};
 use crate::upload::Upload;
 
+/// A server that keeps to the deadline of a request ends it in its own words, which say more than a reset. This long after it
+/// none will.
+const GRACE: Nanos = Nanos::from_millis(500);
+
 /// The response broke off. Its client sees that: hyper ends the connection or resets the stream, so that what was sent
 /// never passes for all of it.
 #[derive(Debug)]
@@ -161,6 +165,8 @@ pub struct Exchange {
     broken: Cell<Option<Break>>,
     /// Whose turn it is, and until when.
     turn: Cell<Turn>,
+    /// When it ends, whosever turn it is.
+    ends: Nanos,
     waker: RefCell<Option<Waker>>,
     registration: RefCell<Option<Registration>>,
     in_progress: RefCell<Option<InProgress>>,
@@ -191,6 +197,8 @@ pub struct Running {
     pub thread: Rc<Thread>,
     /// Whether it is a stream of events or of gRPC messages, which may be silent without anybody being at fault.
     pub is_stream: bool,
+    /// When the client stops waiting for all of it.
+    pub deadline: Option<Nanos>,
     /// How long the server may pause while the client does, too.
     pub server_pause: Nanos,
     /// How long the client may.
@@ -238,11 +246,13 @@ impl Exchange {
     /// A response whose head is there.
     pub fn new(running: Running) -> Rc<Exchange> {
         let until = clock::coarse() + running.server_pause;
+        let ends = running.deadline.map_or(Nanos::MAX, |deadline| deadline + GRACE);
         let timeouts = Rc::clone(&running.thread.timeouts);
         let exchange = Rc::new(Exchange {
             running: RefCell::new(Some(running)),
             broken: Cell::new(None),
             turn: Cell::new(Turn::Server(until)),
+            ends,
             waker: RefCell::default(),
             registration: RefCell::default(),
             in_progress: RefCell::default(),
@@ -316,7 +326,7 @@ impl Exchange {
         self.end(!by_client);
         if let Some(running) = running {
             let silence = running.is_stream && failure == Failure::Timeout;
-            if !by_client && !silence {
+            if !by_client && !silence && failure != Failure::Deadline {
                 running.ticket.blame(running.lease.server());
             }
             running.ticket.fail(failure);
@@ -373,18 +383,20 @@ impl Exchange {
 impl Expire for Exchange {
     fn expires(&self) -> Option<Nanos> {
         let (Turn::Server(until) | Turn::Client(until)) = self.turn.get();
-        Some(until)
+        Some(until.min(self.ends))
     }
 
     fn expire(&self) {
-        if self.is_still_asked() {
+        let late = self.ends <= clock::coarse();
+        if !late && self.is_still_asked() {
             return;
         }
         let running = self.running.take();
-        let failure = match self.turn.get() {
-            Turn::Server(_) => Failure::Timeout,
-            Turn::Client(_) => Failure::ClientGone,
+        let broken = match self.turn.get() {
+            _ if late => Break { failure: Failure::Deadline, reason: h2::Reason::CANCEL },
+            Turn::Server(_) => Failure::Timeout.into(),
+            Turn::Client(_) => Failure::ClientGone.into(),
         };
-        self.break_off(running, failure.into());
+        self.break_off(running, broken);
     }
 }

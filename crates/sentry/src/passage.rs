@@ -279,6 +279,7 @@ impl Passage {
             upload,
             thread: Rc::clone(&self.client.thread),
             is_stream,
+            deadline: self.deadline.as_ref().map(|deadline| deadline.at),
             server_pause: if is_stream { pool.config.stream_timeout } else { pool.config.response_timeout },
             client_pause: self.client.watch.activity().limits().body,
             keep: (pool.config.max_idle_connections as usize).div_ceil(threads),

@@ -12,6 +12,7 @@ use http_body::Frame;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use plimsoll_sentry::clock;
+use plimsoll_sentry::stats::Failure;
 
 const POOL: &str = "workers = 1\nresponse_timeout = \"100ms\"\nstream_timeout = \"500ms\"\neject = { failures = 1, for = \"1h\" }";
 
@@ -43,6 +44,29 @@ async fn a_call_that_says_nothing_gives_its_slot_back_and_nobody_is_blamed() {
         assert!(sentry.pool().servers.all()[0].is_up(clock::now()), "left out");
         drop(parts);
     }
+}
+
+#[tokio::test]
+async fn a_call_whose_deadline_has_passed_gives_its_slot_back_however_much_is_said() {
+    let talks = Server::http(|_: Request<Incoming>| async {
+        let (parts, body) = by_hand();
+        tokio::spawn(async move {
+            while parts.send(Ok(Frame::data("x".into()))).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        Response::new(body)
+    })
+    .await;
+    let sentry = Sentry::before(&[talks.address], POOL);
+    let mut client = client::http2(sentry.address).await;
+    let mut request = call(common::server::full("begun"));
+    request.headers_mut().insert("grpc-timeout", "200m".parse().unwrap());
+    let response = soon(client.send_request(request)).await.unwrap();
+    assert!(soon(response.into_body().collect()).await.is_err(), "it never ends");
+    sentry.settled().await;
+    assert_eq!(sentry.default_class().failed[Failure::Deadline as usize], 1);
+    assert!(sentry.pool().servers.all()[0].is_up(clock::now()), "left out for a deadline");
 }
 
 #[tokio::test]
