@@ -23,7 +23,7 @@ fn needs(of: &str) -> BTreeSet<String> {
     names.filter(|name| !name.is_empty() && *name != of).map(str::to_owned).collect()
 }
 
-const POLICIES: [&str; 1] = ["plimsoll-admission"];
+const POLICIES: [&str; 3] = ["plimsoll-admission", "plimsoll-policing", "plimsoll-provisioning"];
 const HOSTS: [&str; 4] = ["plimsoll-simulator", "plimsoll-sentry", "plimsoll-loadgen", "plimsoll-testbed"];
 
 #[test]

@@ -33,11 +33,14 @@ pub enum Grant {
     Underserved,
     /// Measures a class that the estimate would lock out.
     Probe,
+    /// Within the rate that its class was promised (Cataclysm, section 3.1).
+    Promise,
 }
 
 impl Grant {
     /// Every grant, in the order of the metrics.
-    pub const ALL: [Grant; 4] = [Grant::Estimate, Grant::Allowance, Grant::Underserved, Grant::Probe];
+    pub const ALL: [Grant; 5] =
+        [Grant::Estimate, Grant::Allowance, Grant::Underserved, Grant::Probe, Grant::Promise];
 
     /// The name in metrics and logs.
     pub const fn as_str(self) -> &'static str {
@@ -46,6 +49,7 @@ impl Grant {
             Grant::Allowance => "allowance",
             Grant::Underserved => "underserved",
             Grant::Probe => "probe",
+            Grant::Promise => "promise",
         }
     }
 }
@@ -84,6 +88,8 @@ mechanisms! {
     Vegas = "vegas",
     /// Gradient concurrency limit.
     Gradient2 = "gradient2",
+    /// More important classes, or smaller requests, take what there is.
+    Policing = "policing",
     /// The queue is full, whatever the policy thinks.
     MaxQueue = "max-queue",
     /// The request's own deadline has passed, or will have before it could be answered.
@@ -105,6 +111,8 @@ impl fmt::Display for Mechanism {
 pub enum Limit {
     /// An objective on this percentile.
     Percentile(Percentile),
+    /// An objective on the mean.
+    Mean,
     /// Requests waiting.
     QueueLength,
     /// Requests waiting while nothing is known yet about how long they take.
@@ -127,6 +135,7 @@ impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self {
             Limit::Percentile(p) => return fmt::Display::fmt(p, f),
+            Limit::Mean => "mean",
             Limit::QueueLength => "queue-length",
             Limit::ColdStart => "cold-start",
             Limit::QueueWait => "queue-wait",
