@@ -50,10 +50,12 @@ proptest! {
         prop_assert_eq!(batch.waiting(), 0);
         prop_assert_eq!(batch.due(), Nanos::MAX);
         let place = |&i: &usize| (requests[i].0, bucket_of(MS(requests[i].1)), i);
-        let (inside, outside): (Vec<usize>, Vec<usize>) = (0..requests.len()).partition(|&i| answers[i].unwrap().is_ok());
+        let (inside, outside): (Vec<usize>, Vec<usize>) =
+            (0..requests.len()).partition(|&i| answers[i].unwrap().is_ok());
         // Who is too big for an empty pool is sent away whatever there is room for.
         let could = |&i: &usize| middle_of(bucket_of(MS(requests[i].1))) <= MS(target_ms);
-        let (worst_in, best_out) = (inside.iter().map(place).max(), outside.iter().filter(|i| could(i)).map(|i| place(i)).min());
+        let worst_in = inside.iter().map(place).max();
+        let best_out = outside.iter().filter(|i| could(i)).map(place).min();
         let in_order = worst_in.is_none() || best_out.is_none() || worst_in < best_out;
         prop_assert!(in_order, "{:?} {:?}", worst_in, best_out);
     }
