@@ -23,7 +23,7 @@
 use crate::average::{Average, Sum};
 use crate::backlog::{Backlog, Terms, Waiting};
 use crate::histogram::{IntervalHistogram, Profile};
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, try_lock};
 use crate::{ClassId, Nanos, Percentile, Slo};
 
 /// How often estimates are renewed.
@@ -255,7 +255,7 @@ impl Estimator {
 
     /// Ends the interval if it is over. Returns whether it was, and when the current one is.
     pub fn tick(&self, now: Nanos) -> (bool, Nanos) {
-        let Some(mut learning) = self.try_learning() else { return (false, now + INTERVAL) };
+        let Some(mut learning) = try_lock(&self.learning) else { return (false, now + INTERVAL) };
         let Learning { profiles, means, turn, surprise, own_surprises, interval_ends, .. } = &mut *learning;
         if now < *interval_ends {
             return (false, *interval_ends);
@@ -294,17 +294,8 @@ impl Estimator {
 
     /// Learns what was recorded so far, unless somebody is at it already.
     fn relearn(&self) {
-        if let Some(mut learning) = self.try_learning() {
+        if let Some(mut learning) = try_lock(&self.learning) {
             self.learn(&mut learning);
-        }
-    }
-
-    #[allow(clippy::disallowed_types)]
-    fn try_learning(&self) -> Option<std::sync::MutexGuard<'_, Learning>> {
-        match self.learning.try_lock() {
-            Ok(guard) => Some(guard),
-            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(std::sync::TryLockError::WouldBlock) => None,
         }
     }
 

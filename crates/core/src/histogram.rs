@@ -101,11 +101,6 @@ impl Profile {
         self.total <= 0.0
     }
 
-    /// The weight of everything recorded, in values.
-    pub fn total(&self) -> f64 {
-        self.total
-    }
-
     /// Makes everything recorded so far weigh `factor` of what it did. Stops where it would fade into
     /// denormals: the last known shape is kept for as long as nothing newer comes.
     pub fn decay(&mut self, factor: f64) {

@@ -4,7 +4,7 @@
 //!
 //! Whoever finds a free server passes at once, whatever its class: there is nobody to hold it back for.
 
-use plimsoll_core::sync::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use plimsoll_core::sync::{AtomicBool, AtomicU64, Ordering::Relaxed, try_lock};
 use plimsoll_core::{ClassId, Grant, Limit, Mechanism, Nanos, Quantity, Refusal, Rng, Verdict};
 
 use crate::batch::{Load, Misfit, Terms};
@@ -15,9 +15,8 @@ use crate::rates::{PERIOD, Rates};
 use crate::switch::{Policer, Switch};
 use crate::threshold::{Demand, Threshold};
 
-/// The share of the servers' time that the threshold fills: what it lets in too much comes back as a queue.
-const UTILISATION: f64 = 1.0;
-/// In so long a time the threshold works off what waits. A queue of a tenth of it leaves nine tenths of the servers to those who come.
+/// The threshold fills the servers: what it lets in too much comes back as a queue, and in so long a time it works that off. A queue
+/// of a tenth of it leaves nine tenths of the servers to those who come.
 const WORK_OFF: Nanos = Nanos::from_secs(1);
 /// A ladder's response time is only tightened once the rate is this much lower than where that was owed.
 const RUNG: f64 = 1.1;
@@ -155,12 +154,13 @@ impl Police {
         }
         let rank = usize::from(self.ranks[class.index()]);
         let terms = self.terms(rank);
+        let misfit = || Misfit { estimate: load.estimate(size, 0), objective: terms.target };
         // Nobody is more important than the first: only what it does to itself can be too much.
         if rank > 0 && self.cheap.load(Relaxed) {
             return Answer::Now(if !self.threshold.admits(rank, rng) {
                 self.beyond_threshold(rank)
             } else if load.queue_delay >= terms.target {
-                Self::refuse(&Misfit { estimate: load.estimate(size, 0), objective: terms.target })
+                Self::refuse(&misfit())
             } else {
                 Verdict::Admit(Grant::Estimate)
             });
@@ -168,7 +168,6 @@ impl Police {
         if terms.delay > Nanos::ZERO {
             return Answer::Waits { rank, delay: terms.delay };
         }
-        let misfit = || Misfit { estimate: load.estimate(size, 0), objective: terms.target };
         let fits = load.room(size, terms, 0) > 0;
         Answer::Now(self.processed(if fits { Ok(()) } else { Err(misfit()) }))
     }
@@ -200,12 +199,7 @@ impl Police {
 
     /// Prepares what decisions read; returns when it wants to be called next.
     pub fn tick(&self, scene: &Scene<'_>, now: Nanos) -> Nanos {
-        #[allow(clippy::disallowed_types)]
-        let mut learning = match self.learning.try_lock() {
-            Ok(guard) => guard,
-            Err(std::sync::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(std::sync::TryLockError::WouldBlock) => return now + PERIOD,
-        };
+        let Some(mut learning) = try_lock(&self.learning) else { return now + PERIOD };
         let (renewed, next) = self.untested.tick(now);
         if !renewed {
             return next;
@@ -245,7 +239,7 @@ impl Police {
             service_s: service_s(class),
         };
         let demands: Vec<Demand> = self.order.iter().map(demand).collect();
-        let share = UTILISATION - scene.load.queue_delay.as_secs_f64() / WORK_OFF.as_secs_f64();
+        let share = 1.0 - scene.load.queue_delay.as_secs_f64() / WORK_OFF.as_secs_f64();
         self.threshold.set(&demands, f64::from(scene.load.servers) * share - promised);
     }
 

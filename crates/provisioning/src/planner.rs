@@ -117,11 +117,13 @@ impl Planner {
         // Both in any case: what is seen while nothing may change counts for when something may.
         let coming = self.look_ahead(at, load.per_s);
         let may_change = self.changed.is_none_or(|changed| at.since(changed) >= self.pace.gap);
-        let (servers, reason) = match coming {
+        let planned = match coming {
             _ if refused > self.pace.refused && may_change => self.react(seen),
             Some(per_s) => self.predict(seen, per_s, may_change),
-            None => (self.servers, Reason::Steady),
+            None => Ok((self.servers, Reason::Steady)),
         };
+        let (servers, reason) =
+            planned.unwrap_or_else(|unattainable| (self.servers, Reason::Unattainable(unattainable)));
         if servers != self.servers {
             self.changed = Some(at);
             self.servers = servers;
@@ -148,24 +150,23 @@ impl Planner {
     }
 
     /// Too much is refused: more servers, whatever the model thinks.
-    fn react(&mut self, seen: &Observation) -> (u32, Reason) {
-        let needed = match self.needed(seen, seen.load.per_s) {
-            Ok(needed) => needed,
-            Err(unattainable) => return (self.servers, Reason::Unattainable(unattainable)),
-        };
+    fn react(&self, seen: &Observation) -> Result<(u32, Reason), Unattainable> {
+        let needed = self.needed(seen, seen.load.per_s)?;
         let served = (1.0 - seen.refused).max(0.01);
         let by_refusals = (f64::from(self.servers) / served).ceil() as u32;
         let servers = needed.max(by_refusals).min(self.servers.saturating_add(self.pace.step));
         let servers = self.within(servers).max(self.servers);
-        (servers, if servers > self.servers { Reason::Refusals } else { Reason::Steady })
+        Ok((servers, if servers > self.servers { Reason::Refusals } else { Reason::Steady }))
     }
 
     /// Enough for what is coming.
-    fn predict(&mut self, seen: &Observation, per_s: f64, may_change: bool) -> (u32, Reason) {
-        let needed = match self.needed(seen, per_s) {
-            Ok(needed) => needed,
-            Err(unattainable) => return (self.servers, Reason::Unattainable(unattainable)),
-        };
+    fn predict(
+        &mut self,
+        seen: &Observation,
+        per_s: f64,
+        may_change: bool,
+    ) -> Result<(u32, Reason), Unattainable> {
+        let needed = self.needed(seen, per_s)?;
         let content = std::mem::replace(&mut self.content, needed).max(needed);
         let servers = if needed > self.servers {
             needed.min(self.servers.saturating_add(self.pace.step))
@@ -178,7 +179,7 @@ impl Planner {
             Ordering::Equal => Reason::Steady,
             Ordering::Less => Reason::Spare,
         };
-        (servers, reason)
+        Ok((servers, reason))
     }
 
     fn needed(&self, seen: &Observation, per_s: f64) -> Result<u32, Unattainable> {
