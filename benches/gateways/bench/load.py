@@ -17,21 +17,24 @@ class OpenLoop:
     """One call of `plimsoll load`. Without a mix it asks for `path`."""
 
     port: int
-    rate: float
+    rate: float | str
     duration_s: float
     mix: Path | None = None
     path: str = ""
     seed: int = 1
     http: int = 1
     connections: int | None = None
+    log: Path | None = None
 
     def argv(self):
         """The command, on the CPU of the clients."""
         argv = [tools.path("plimsoll"), "load", "--json", "--target", f"http://127.0.0.1:{self.port}{self.path}"]
-        argv += ["--rate", f"{self.rate:.3f}", "--duration", f"{self.duration_s * 1000:.0f}ms", "--seed", self.seed]
+        rate = self.rate if isinstance(self.rate, str) else f"{self.rate:.3f}"
+        argv += ["--rate", rate, "--duration", f"{self.duration_s * 1000:.0f}ms", "--seed", self.seed]
         argv += ["--http", self.http, "--pin", CLIENT_CPU, "--timeout", "10s"]
         argv += ["--mix", self.mix] if self.mix else []
         argv += ["--connections", self.connections] if self.connections else []
+        argv += ["--log", self.log] if self.log else []
         return [str(arg) for arg in argv]
 
     def start(self):

@@ -42,7 +42,7 @@ const DIP_WEIGHT: f64 = 0.8;
 pub struct AdaptiveSlots {
     in_service: AtomicU32,
     slots: AtomicU32,
-    max: u32,
+    max: AtomicU32,
     classes: Box<[Measured]>,
     // Only `tick` touches it, and only tries.
     #[allow(clippy::disallowed_types)]
@@ -86,7 +86,7 @@ impl AdaptiveSlots {
         AdaptiveSlots {
             in_service: AtomicU32::new(0),
             slots: AtomicU32::new(initial),
-            max,
+            max: AtomicU32::new(max),
             classes: (0..classes).map(|_| Measured::default()).collect(),
             control: std::sync::Mutex::new(Control {
                 limit: Gradient2::slots(level, f64::from(max), TOLERANCE, 1e9),
@@ -103,6 +103,23 @@ impl AdaptiveSlots {
     /// The slots found so far.
     pub fn slots(&self) -> u32 {
         self.slots.load(Relaxed)
+    }
+
+    /// There are `to` instead of `from` of what the slots were found for, both at least one: what was found holds in
+    /// proportion, up to `max`. False, and nothing done, where a tick is under way.
+    pub fn scale(&self, from: u32, to: u32, max: u32) -> bool {
+        let Ok(mut control) = self.control.try_lock() else { return false };
+        self.max.store(max.max(1), Relaxed);
+        let (factor, max) = (f64::from(to) / f64::from(from), f64::from(max.max(1)));
+        let level = (control.level * factor).clamp(1.0, max);
+        control.level = level;
+        control.level_at_dip *= factor;
+        control.limit.scale_to(level, max);
+        // A dip publishes what it goes back to when it ends.
+        if let Dip::Next(_) = control.dip {
+            self.publish(control.level);
+        }
+        true
     }
 
     /// A request takes a slot.
@@ -156,7 +173,7 @@ impl AdaptiveSlots {
                 if seen >= WINDOW || now.since(control.window_began) >= WINDOW_MAX && seen > 0 {
                     let taken = self.take();
                     control.window_began = now;
-                    let full_use = control.end_window(&taken, f64::from(self.max));
+                    let full_use = control.end_window(&taken, f64::from(self.max.load(Relaxed)));
                     self.publish(control.level);
                     if full_use && (now >= at || control.level < DOUBT * control.level_at_dip) {
                         let mean =
@@ -175,7 +192,7 @@ impl AdaptiveSlots {
     }
 
     fn publish(&self, slots: f64) {
-        self.slots.store((slots.round() as u32).clamp(1, self.max), Relaxed);
+        self.slots.store((slots.round() as u32).clamp(1, self.max.load(Relaxed)), Relaxed);
     }
 
     /// What was measured of each class since the last call, under light and under full use.
@@ -290,6 +307,17 @@ mod tests {
             let truth = workers as f64;
             assert!((0.8 * truth..1.5 * truth + 1.5).contains(&mean), "{workers} workers: {mean} {found:?}");
         }
+    }
+
+    #[test]
+    fn what_was_found_for_two_servers_is_half_for_one_and_bounded_for_many() {
+        let slots = AdaptiveSlots::new(40, 100, 1, Nanos::ZERO);
+        assert!(slots.scale(2, 1, 50));
+        assert_eq!(slots.slots(), 20);
+        assert!(slots.scale(1, 60, 1_000));
+        assert_eq!(slots.slots(), 1_000);
+        assert!(slots.scale(60, 1, 1_000) && slots.scale(1_000, 1, 1_000));
+        assert_eq!(slots.slots(), 1, "there is always one");
     }
 
     #[test]

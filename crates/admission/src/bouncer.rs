@@ -67,7 +67,7 @@ impl Bouncer {
         let excess = |&(_, point, limit): &(_, Nanos, Nanos)| (wait + point).since(limit);
         let worst = estimator.targets(class).max_by_key(excess);
         let (limit, estimate, objective) = match worst {
-            Some((percentile, point, limit)) => (Limit::Percentile(percentile), wait + point, limit),
+            Some((statistic, point, limit)) => (statistic.into(), wait + point, limit),
             // The estimates were renewed in this very moment; the refusal stands, for the wait that it saw.
             None => (Limit::QueueWait, wait, Nanos::ZERO),
         };

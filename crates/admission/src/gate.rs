@@ -24,12 +24,14 @@ pub struct Ask {
     pub deadline: Option<Nanos>,
     /// A hash of what identifies its client, for classes with a fair share.
     pub client: Option<u64>,
+    /// It is within the rate that its class was promised: only `max_queue` and its deadline can refuse it.
+    pub promised: bool,
 }
 
 impl Ask {
     /// A request with neither deadline nor client.
     pub fn of(class: ClassId) -> Ask {
-        Ask { class, deadline: None, client: None }
+        Ask { class, deadline: None, client: None, promised: false }
     }
 }
 
@@ -63,6 +65,8 @@ pub enum Slots {
 pub struct GateSpec {
     /// The objectives of each class; the last is `default`.
     pub slos: Vec<Slo>,
+    /// How important each class is, from 0, the most important ([`plimsoll_core::ranks`]); empty where all are alike.
+    pub ranks: Vec<u16>,
     /// Which classes share fairly among clients; empty for none.
     pub fair_share: Vec<bool>,
     /// Requests served at once.
@@ -85,14 +89,14 @@ pub struct Gate {
 impl Gate {
     /// A gate with this policy; [`crate::build`] makes one from the config.
     pub fn new(spec: GateSpec, policy: Box<dyn Policy>) -> Gate {
-        let GateSpec { slos, fair_share, slots, max_queue, start } = spec;
+        let GateSpec { slos, ranks, fair_share, slots, max_queue, start } = spec;
         let adaptive = match slots {
             Slots::Fixed(_) => None,
             Slots::Adaptive { initial, max } => Some(AdaptiveSlots::new(initial, max, slos.len(), start)),
         };
         let (Slots::Fixed(slots) | Slots::Adaptive { initial: slots, .. }) = slots;
         Gate {
-            estimator: Estimator::new(slos, slots, start),
+            estimator: Estimator::new(slos, slots, start).ranked(ranks),
             policy,
             max_queue: max_queue.min(MAX_QUEUE),
             fair_share: fair_share.contains(&true).then(|| FairShare::new(&fair_share, start)),
@@ -130,7 +134,7 @@ impl Gate {
             estimator: &self.estimator,
             max_queue: self.max_queue,
         };
-        if let (Some(fair), Some(client)) = (&self.fair_share, ask.client)
+        if let (Some(fair), Some(client), false) = (&self.fair_share, ask.client, ask.promised)
             && let Some(refusal) = fair.refuses(ask.class, client, now)
         {
             return Verdict::Refuse(refusal);
@@ -142,6 +146,9 @@ impl Gate {
             && let Some(refusal) = self.misses(deadline, ask.class, &scene.waiting, now)
         {
             return Verdict::Refuse(refusal);
+        }
+        if ask.promised {
+            return Verdict::Admit(Grant::Promise);
         }
         self.policy.judge(&scene, now, rng)
     }
@@ -247,6 +254,16 @@ impl Gate {
         }
     }
 
+    /// A gate that finds its slots itself goes on from `to / from` of what it has found, up to `max`: there are so many more
+    /// servers than before, or so much less of them is this gate's. Both at least one. To be called by whoever calls
+    /// [`Gate::tick`]; false where somebody else does right now, and then nothing has changed.
+    pub fn scale_slots(&self, from: u32, to: u32, max: u32) -> bool {
+        let Some(adaptive) = &self.adaptive else { return true };
+        let scaled = adaptive.scale(from, to, max);
+        self.estimator.set_slots(adaptive.slots());
+        scaled
+    }
+
     /// Requests served at once, as estimated with.
     pub fn slots(&self) -> u32 {
         self.estimator.slots()
@@ -266,6 +283,12 @@ impl Gate {
     #[inline]
     pub fn expected_wait(&self) -> Nanos {
         self.estimator.expected_wait(&self.estimator.waiting(ClassId(0)))
+    }
+
+    /// The mean processing time of a class, zero where nothing is known.
+    #[inline]
+    pub fn mean(&self, class: ClassId) -> Nanos {
+        self.estimator.mean(class)
     }
 
     /// What is known about every class, in order.

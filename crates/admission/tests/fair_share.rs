@@ -29,6 +29,7 @@ impl Pool {
         let ms = Nanos::from_millis;
         let spec = GateSpec {
             slos: vec![Slo::new([(Percentile::P50, ms(80)), (Percentile::P90, ms(120))]).unwrap()],
+            ranks: Vec::new(),
             fair_share: vec![true],
             slots: Slots::Fixed(SLOTS as u32),
             max_queue: 40,

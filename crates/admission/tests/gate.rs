@@ -21,6 +21,7 @@ fn slo(p50_ms: u64, p90_ms: u64) -> Slo {
 fn gate_with(policy: &Policy, slots: u32, max_queue: u32) -> Gate {
     let spec = GateSpec {
         slos: vec![slo(18, 50), slo(18, 50), slo(18, 50)],
+        ranks: Vec::new(),
         fair_share: vec![],
         slots: Slots::Fixed(slots),
         max_queue,
@@ -212,6 +213,7 @@ fn codel_refuses_what_stood_too_long() {
 fn adaptive_slots_reach_the_estimates() {
     let spec = GateSpec {
         slos: vec![slo(18, 50)],
+        ranks: Vec::new(),
         fair_share: vec![],
         slots: Slots::Adaptive { initial: 4, max: 64 },
         max_queue: 800,
@@ -352,4 +354,25 @@ fn accounts_balance_under_concurrency() {
     });
     gate.tick(Nanos::from_secs(1_000));
     assert_eq!((gate.queued(), gate.expected_wait()), (0, Nanos::ZERO));
+}
+
+#[test]
+fn a_promise_passes_untested_and_only_the_queue_and_the_deadline_refuse_it() {
+    let gate = warm_gate(&Policy::Bouncer(Override::Never), 10, 100);
+    let mut rng = seeded(3, 0);
+    while gate.offer(&Ask::of(SLOW), SECOND, &mut rng).is_admit() {}
+    let promised = Ask { promised: true, ..Ask::of(SLOW) };
+    let late = Ask { deadline: Some(SECOND + ms(1)), ..promised };
+    assert_eq!(mechanism(gate.offer(&late, SECOND, &mut rng)), Mechanism::Deadline);
+    while gate.queued() < 100 {
+        assert_eq!(gate.offer(&promised, SECOND, &mut rng), Verdict::Admit(Grant::Promise));
+    }
+    assert_eq!(mechanism(gate.offer(&promised, SECOND, &mut rng)), Mechanism::MaxQueue);
+}
+
+fn mechanism(verdict: Verdict) -> Mechanism {
+    match verdict {
+        Verdict::Refuse(refusal) => refusal.mechanism,
+        Verdict::Admit(grant) => panic!("let in: {grant:?}"),
+    }
 }

@@ -1,6 +1,7 @@
 //! The binary `plimsoll`: one subcommand a role or tool, each defined in the crate that does the work.
 
 mod demo;
+mod processes;
 mod reproduce;
 
 use std::process::ExitCode;
@@ -18,6 +19,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Controller(plimsoll_controller::cli::Args),
     Demo(demo::Args),
     Load(plimsoll_loadgen::cli::Args),
     Reproduce(plimsoll_simulator::cli::reproduce::Args),
@@ -30,11 +32,13 @@ enum Command {
 
 fn main() -> ExitCode {
     match Cli::parse().command {
+        Command::Controller(args) => plimsoll_controller::cli::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Load(args) => plimsoll_loadgen::cli::run(args),
         Command::Reproduce(args) => {
             plimsoll_simulator::cli::reproduce::run(args, |paper, settings| match paper {
                 Paper::Bouncer => reproduce::bouncer(settings),
+                Paper::Cataclysm => reproduce::cataclysm(settings),
             })
         }
         Command::Sentry(command) => plimsoll_sentry::cli::run(command),

@@ -24,7 +24,8 @@ fn needs(of: &str) -> BTreeSet<String> {
 }
 
 const POLICIES: [&str; 3] = ["plimsoll-admission", "plimsoll-policing", "plimsoll-provisioning"];
-const HOSTS: [&str; 4] = ["plimsoll-simulator", "plimsoll-sentry", "plimsoll-loadgen", "plimsoll-testbed"];
+const HOSTS: [&str; 5] =
+    ["plimsoll-simulator", "plimsoll-sentry", "plimsoll-loadgen", "plimsoll-testbed", "plimsoll-controller"];
 
 #[test]
 fn arrows_point_from_the_binary_to_the_core() {

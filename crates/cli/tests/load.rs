@@ -123,3 +123,31 @@ fn an_interrupted_run_still_reports() {
     assert_eq!(report["interrupted"], true);
     assert!(report["duration_s"].as_f64().unwrap() < 3_600.0);
 }
+
+#[test]
+fn the_log_has_a_line_a_request_and_a_place_that_cannot_be_written_is_said() {
+    let (address, _coming) = server();
+    let target = format!("http://{address}/some,%22thing");
+    let log = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("load-log.csv");
+    let arguments = ["--target", &target, "--rate", "300", "--duration", "1s", "--json", "--log"];
+    let run = load(&[&arguments[..], &[log.to_str().unwrap()]].concat());
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let report: Value = serde_json::from_slice(&run.stdout).unwrap();
+    let text = std::fs::read_to_string(&log).unwrap();
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("at_s,request,outcome,latency_ms"));
+    let lines: Vec<&str> = lines.collect();
+    assert_eq!(lines.len() as u64, report["total"]["sent"].as_u64().unwrap());
+    let mut slowest: f64 = 0.0;
+    for line in lines {
+        let (at, rest) = line.split_once(',').unwrap();
+        let latency: f64 = rest.strip_prefix("\"/some,%22thing\",ok,").unwrap().parse().unwrap();
+        assert!((0.0..1.0).contains(&at.parse::<f64>().unwrap()), "{line}");
+        slowest = slowest.max(latency);
+    }
+    assert!((slowest - report["total"]["max_ms"].as_f64().unwrap()).abs() < 0.002);
+
+    let refused = load(&[&arguments[..], &["/no/such/place.csv"]].concat());
+    let stderr = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && stderr.contains("/no/such/place.csv: No such file"), "{stderr}");
+}

@@ -88,13 +88,24 @@ impl Classifier {
         host: &str,
         header: impl Fn(&HeaderName) -> Option<&'r [u8]>,
     ) -> ClassId {
+        self.recognise(method, path, host, header).0
+    }
+
+    /// As [`Classifier::classify`], and the path pattern by which the request was recognised, if the match has one.
+    pub fn recognise<'r>(
+        &self,
+        method: &str,
+        path: &str,
+        host: &str,
+        header: impl Fn(&HeaderName) -> Option<&'r [u8]>,
+    ) -> (ClassId, Option<&PathPattern>) {
         let request = Request { method, host, header };
         let mut best = self.rules.len();
         self.first_of(&self.pathless, &request, &mut best);
         if let Some(rest) = path.strip_prefix('/') {
             self.descend(&self.root, Some(rest), &request, &mut best);
         }
-        self.rules.get(best).map_or(self.default, |rule| rule.class)
+        self.rules.get(best).map_or((self.default, None), |rule| (rule.class, rule.pattern.path.as_ref()))
     }
 
     /// Lowers `best` to the first rule below this node that fits. `rest` is the path after the node's slash, or nothing
@@ -221,6 +232,23 @@ mod tests {
         assert_eq!(class("GET", "/beta/a", "", &[("user-agent", "curl/8")]), "beta");
         assert_eq!(class("GET", "/beta/a", "", &[("user-agent", "wget")]), "default");
         assert_eq!(class("OPTIONS", "*", "", &[]), "default");
+    }
+
+    #[test]
+    fn the_pattern_is_told_by_which_a_request_was_recognised() {
+        let classes = classes(
+            "[class.product]\nmatch = [{ path = \"/product/{id}\" }, { method = \"PUT\" }]\n\
+             [class.cart]\nmatch = [{ grpc = \"shop.Cart/*\" }]",
+        );
+        let classifier = Classifier::new(&classes);
+        let found = |method, path| {
+            let (class, pattern) = classifier.recognise(method, path, "", |_| Some(b"application/grpc"));
+            (&*classes[class.index()].name, pattern == classes[0].matches[0].path.as_ref(), pattern.is_none())
+        };
+        assert_eq!(found("PUT", "/product/17"), ("product", true, false));
+        assert_eq!(found("PUT", "/other"), ("product", false, true));
+        assert_eq!(found("POST", "/shop.Cart/Add"), ("cart", false, true), "its path is its method's name");
+        assert_eq!(found("GET", "/other"), ("default", false, true));
     }
 
     #[test]

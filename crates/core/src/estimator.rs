@@ -24,7 +24,7 @@ use crate::average::{Average, Sum};
 use crate::backlog::{Backlog, Terms, Waiting};
 use crate::histogram::{IntervalHistogram, Profile};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, try_lock};
-use crate::{ClassId, Nanos, Percentile, Slo};
+use crate::{ClassId, Nanos, Percentile, Slo, Statistic};
 
 /// How often estimates are renewed.
 pub const INTERVAL: Nanos = Nanos::from_secs(1);
@@ -38,11 +38,17 @@ const WARM_AFTER: u32 = 100;
 /// hundred requests know next to nothing of the slow ones.
 const WARM_AFTER_A_SLOT: u32 = 10;
 
+/// A class may find so much less waiting than the classes above it, for each step that it is below the highest of them: 3/4 of what they
+/// may, 3/5, 1/2.
+const RESERVED: f64 = 1.0 / 3.0;
+
 /// Estimates for every class of one pool. Shared by all threads; only [`Estimator::tick`], [`Estimator::set_slots`],
 /// [`Estimator::report`] and, at each doubling of what is known while cold, [`Estimator::completed`] do more than a few
 /// atomic operations.
 pub struct Estimator {
     slos: Vec<Slo>,
+    /// How important each class is, from 0; empty where all are alike.
+    ranks: Vec<u16>,
     backlog: Backlog,
     recorders: Box<[IntervalHistogram]>,
     surprises: Box<[Sum]>,
@@ -62,7 +68,9 @@ struct View {
     borrowed: AtomicBool,
     completed: AtomicU32,
     median_ns: AtomicU64,
-    /// Percentiles of the processing time and the surprise, in the order of the targets that the class is judged by.
+    /// The bits of the squared coefficient of variation.
+    scv: AtomicU64,
+    /// Percentiles (or the mean) of the processing time and the surprise, in the order of the targets that the class is judged by.
     points_ns: Box<[AtomicU64]>,
 }
 
@@ -110,8 +118,10 @@ pub struct ClassEstimate {
     pub queued: u64,
     /// Its mean processing time.
     pub mean: Nanos,
-    /// Each objective it is judged by: the percentile, the expected response time now, the limit.
-    pub targets: Vec<(Percentile, Nanos, Nanos)>,
+    /// The squared coefficient of variation of its processing times: 0 is constant, 1 is exponential.
+    pub scv: f64,
+    /// Each objective it is judged by: of which statistic, the expected response time now, the limit.
+    pub targets: Vec<(Statistic, Nanos, Nanos)>,
     /// Expected work over all slots that may wait for the class to be admitted, in ns; negative: not even an empty queue.
     pub allowed_work_ns: i64,
     /// Completions in the last full interval.
@@ -129,6 +139,7 @@ impl Estimator {
             borrowed: AtomicBool::new(true),
             completed: AtomicU32::new(0),
             median_ns: AtomicU64::new(0),
+            scv: AtomicU64::new(0),
             points_ns: (0..most_targets(slo)).map(|_| AtomicU64::new(0)).collect(),
         };
         let estimator = Estimator {
@@ -151,7 +162,16 @@ impl Estimator {
                 interval_ends: now + INTERVAL,
             }),
             slos,
+            ranks: Vec::new(),
         };
+        estimator.relearn();
+        estimator
+    }
+
+    /// The same, with classes that are not equally important: their ranks, from 0, the most important.
+    pub fn ranked(self, ranks: Vec<u16>) -> Estimator {
+        assert!(ranks.is_empty() || ranks.len() == self.slos.len(), "one rank a class");
+        let estimator = Estimator { ranks, ..self };
         estimator.relearn();
         estimator
     }
@@ -201,12 +221,12 @@ impl Estimator {
         self.views[class.index()].completed.load(Relaxed)
     }
 
-    /// Each objective that `class` is judged by: percentile, expected processing time and surprise, limit.
-    pub fn targets(&self, class: ClassId) -> impl Iterator<Item = (Percentile, Nanos, Nanos)> {
+    /// Each objective that `class` is judged by: of which statistic, expected processing time and surprise, limit.
+    pub fn targets(&self, class: ClassId) -> impl Iterator<Item = (Statistic, Nanos, Nanos)> {
         let view = &self.views[class.index()];
         let slo = self.judging_slo(class, view.borrowed.load(Relaxed));
         let points = view.points_ns.iter().map(|p| Nanos(p.load(Relaxed)));
-        slo.targets().iter().zip(points).map(|(&(percentile, limit), point)| (percentile, point, limit))
+        slo.targets().iter().zip(points).map(|(&(statistic, limit), point)| (statistic, point, limit))
     }
 
     /// A request joins the queue.
@@ -283,7 +303,8 @@ impl Estimator {
             ClassEstimate {
                 queued: self.backlog.count(class),
                 mean: Nanos(self.backlog.mean_ns(class)),
-                targets: self.targets(class).map(|(p, point, limit)| (p, wait + point, limit)).collect(),
+                scv: f64::from_bits(self.views[i].scv.load(Relaxed)),
+                targets: self.targets(class).map(|(s, point, limit)| (s, wait + point, limit)).collect(),
                 allowed_work_ns: waiting.allowed_ns,
                 completed: self.completed_last_interval(class),
                 borrowed: self.views[i].borrowed.load(Relaxed),
@@ -310,8 +331,30 @@ impl Estimator {
         let mut general = Profile::default();
         learning.profiles.iter().for_each(|p| general.merge(p));
         self.turn_ns.store(learning.turn.mean_ns() as u64, Relaxed);
-        let terms: Vec<Terms> = (0..self.slos.len()).map(|i| self.terms(i, learning, &general)).collect();
+        let mut terms: Vec<Terms> = (0..self.slos.len()).map(|i| self.terms(i, learning, &general)).collect();
+        self.reserve(&mut terms, learning);
         self.backlog.publish(|class| terms[class.index()]);
+    }
+
+    /// Keeps room in the queue for the more important: a class may find less waiting than any class above it that is being served
+    /// at all. So the queue is too long for the lesser one first, and the other still finds its place.
+    fn reserve(&self, terms: &mut [Terms], learning: &Learning) {
+        let Some(&last) = self.ranks.iter().max() else { return };
+        let (mut least_above, mut steps) = (i64::MAX, 0);
+        for rank in 0..=last {
+            let of_rank = || (0..self.ranks.len()).filter(|&i| self.ranks[i] == rank);
+            // Who is kept out of an empty queue needs no room in it, and who has not been seen has not asked for any.
+            let asks = |&i: &usize| terms[i].allowed_ns > 0 && !learning.profiles[i].is_empty();
+            let asked = of_rank().filter(asks).map(|i| terms[i].allowed_ns).min();
+            if least_above < i64::MAX {
+                let most = (least_above as f64 / (1.0 + RESERVED * f64::from(steps))) as i64;
+                of_rank().for_each(|i| terms[i].allowed_ns = terms[i].allowed_ns.min(most));
+            }
+            if let Some(asked) = asked {
+                least_above = least_above.min(asked);
+                steps += 1;
+            }
+        }
     }
 
     fn learn_surprises(&self, learning: &mut Learning) {
@@ -331,10 +374,14 @@ impl Estimator {
         let surprise_ns = (learning.surprise.mean_ns() + learning.own_surprises[i].mean_ns()) as i64;
         view.borrowed.store(borrowed, Relaxed);
         view.median_ns.store(profile.percentile(Percentile::P50).0, Relaxed);
+        view.scv.store(profile.scv().to_bits(), Relaxed);
         let mut slack_ns = i64::MAX;
         let slo = self.judging_slo(ClassId(i as u16), borrowed);
-        for (&(percentile, limit), stored) in slo.targets().iter().zip(&view.points_ns) {
-            let point = profile.percentile(percentile);
+        for (&(statistic, limit), stored) in slo.targets().iter().zip(&view.points_ns) {
+            let point = match statistic {
+                Statistic::Percentile(percentile) => profile.percentile(percentile),
+                Statistic::Mean => Nanos(mean_ns as u64),
+            };
             stored.store(point.0.saturating_add_signed(surprise_ns), Relaxed);
             slack_ns = slack_ns.min(limit.0 as i64 - point.0 as i64);
         }

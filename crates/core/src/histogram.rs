@@ -111,6 +111,21 @@ impl Profile {
         self.total *= factor;
     }
 
+    /// The squared coefficient of variation: the variance over the squared mean, to the width of a bucket. 0 is constant, 1 is
+    /// exponential; zero where nothing was recorded.
+    pub fn scv(&self) -> f64 {
+        let moments = self.weights.iter().enumerate().filter(|&(_, &weight)| weight > 0.0).fold(
+            [0.0; 3],
+            |[zeroth, first, second], (bucket, &weight)| {
+                let (low, high) = bounds_of(bucket);
+                let value = (low + high) as f64 / 2.0;
+                [zeroth + weight, first + weight * value, second + weight * value * value]
+            },
+        );
+        let [zeroth, first, second] = moments;
+        if first > 0.0 { (second * zeroth / (first * first) - 1.0).max(0.0) } else { 0.0 }
+    }
+
     /// Adds another distribution to this one.
     pub fn merge(&mut self, other: &Profile) {
         self.weights.iter_mut().zip(&other.weights).for_each(|(a, b)| *a += b);
@@ -166,6 +181,17 @@ mod tests {
             let rank = (p.fraction() * values.len() as f64).ceil().max(1.0) as usize - 1;
             let exact = values[rank.min(values.len() - 1)] as f64;
             prop_assert!((got - exact).abs() <= exact * 0.017 + 1.0, "{p}: {got} for {exact}");
+        }
+
+        #[test]
+        fn the_variation_is_within_a_bucket_of_the_exact_one(
+            values in prop::collection::vec(1_000u64..10_000_000_000, 1..500),
+        ) {
+            let got = profile_of(&values).scv();
+            let n = values.len() as f64;
+            let mean = values.iter().map(|&v| v as f64).sum::<f64>() / n;
+            let exact = values.iter().map(|&v| (v as f64 / mean - 1.0).powi(2)).sum::<f64>() / n;
+            prop_assert!((got - exact).abs() <= 0.04 * (exact + 1.0), "{got} for {exact}");
         }
 
         #[test]

@@ -9,8 +9,8 @@ pub mod class;
 pub mod classify;
 pub mod config;
 pub mod estimator;
-
 pub mod histogram;
+pub mod ladder;
 pub mod rng;
 pub mod slo;
 pub mod sync;
@@ -18,8 +18,9 @@ pub mod time;
 pub mod verdict;
 pub mod window;
 
-pub use class::{ClassId, MAX_CLASSES};
+pub use class::{ClassId, MAX_CLASSES, ranks};
+pub use ladder::Ladder;
 pub use rng::Rng;
-pub use slo::{Percentile, Slo};
+pub use slo::{Percentile, Slo, Statistic};
 pub use time::Nanos;
 pub use verdict::{Grant, Limit, Mechanism, Quantity, Refusal, Verdict};

@@ -53,20 +53,54 @@ impl FromStr for Percentile {
     }
 }
 
-/// Response-time objectives of one class: any set of percentiles, in rising order.
+/// What of the response times an objective is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Statistic {
+    /// So many of them are at or below it.
+    Percentile(Percentile),
+    /// Their mean (the SLA of Cataclysm, Eq. 1).
+    Mean,
+}
+
+impl From<Percentile> for Statistic {
+    fn from(percentile: Percentile) -> Statistic {
+        Statistic::Percentile(percentile)
+    }
+}
+
+/// Prints as the config writes it: `p50`, `mean`.
+impl fmt::Display for Statistic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Statistic::Percentile(percentile) => fmt::Display::fmt(percentile, f),
+            Statistic::Mean => f.write_str("mean"),
+        }
+    }
+}
+
+/// Parses `mean`, and what [`Percentile`] does.
+impl FromStr for Statistic {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Statistic, String> {
+        if text == "mean" { Ok(Statistic::Mean) } else { text.parse().map(Statistic::Percentile) }
+    }
+}
+
+/// Response-time objectives of one class: any set of percentiles, in rising order, and then the mean.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slo {
-    targets: Vec<(Percentile, Nanos)>,
+    targets: Vec<(Statistic, Nanos)>,
 }
 
 impl Slo {
-    /// An objective from percentiles and their limits.
+    /// An objective from percentiles, or the mean, and their limits.
     ///
     /// # Errors
-    /// Where a percentile comes twice, a limit is zero, or a higher percentile has a lower limit.
-    pub fn new(targets: impl IntoIterator<Item = (Percentile, Nanos)>) -> Result<Slo, String> {
-        let mut targets: Vec<_> = targets.into_iter().collect();
-        targets.sort_unstable_by_key(|&(p, _)| p);
+    /// Where one comes twice, a limit is zero, or a higher percentile has a lower limit.
+    pub fn new<S: Into<Statistic>>(targets: impl IntoIterator<Item = (S, Nanos)>) -> Result<Slo, String> {
+        let mut targets: Vec<(Statistic, Nanos)> =
+            targets.into_iter().map(|(statistic, limit)| (statistic.into(), limit)).collect();
+        targets.sort_unstable_by_key(|&(statistic, _)| statistic);
         for &(p, limit) in &targets {
             if limit == Nanos::ZERO {
                 return Err(format!("{p} is zero, which no request can meet; write a duration above zero"));
@@ -77,7 +111,8 @@ impl Slo {
             if low == high {
                 return Err(format!("{low} is given twice"));
             }
-            if low_limit > high_limit {
+            // What a mean may be beside percentiles depends on the distribution.
+            if low_limit > high_limit && high != Statistic::Mean {
                 return Err(format!(
                     "{low} = {low_limit} is above {high} = {high_limit}; raise {high} or lower {low}"
                 ));
@@ -86,9 +121,19 @@ impl Slo {
         Ok(Slo { targets })
     }
 
-    /// Percentiles and limits in rising order of percentile.
-    pub fn targets(&self) -> &[(Percentile, Nanos)] {
+    /// Statistics and limits: percentiles in rising order, and then the mean.
+    pub fn targets(&self) -> &[(Statistic, Nanos)] {
         &self.targets
+    }
+
+    /// The mean response time that is promised, if any is.
+    pub fn mean(&self) -> Option<Nanos> {
+        self.targets.iter().find(|(statistic, _)| *statistic == Statistic::Mean).map(|&(_, limit)| limit)
+    }
+
+    /// What one request is held to where its own size is known: the mean, or the highest percentile where none was promised.
+    pub fn owed(&self) -> Option<Nanos> {
+        self.mean().or(self.targets.last().map(|&(_, limit)| limit))
     }
 
     /// No objective at all: such a class is only bounded by `max_queue` and deadlines.
@@ -120,5 +165,17 @@ mod tests {
         );
         assert!(Slo::new([(Percentile::P50, ms(60)), (Percentile::P50, ms(60))]).is_err());
         assert!(Slo::new([(Percentile::P50, ms(0))]).is_err());
+    }
+
+    #[test]
+    fn a_mean_stands_beside_percentiles() {
+        let ms = Nanos::from_millis;
+        let slo = Slo::new([(Statistic::Mean, ms(30)), (Percentile::P90.into(), ms(50))]).unwrap();
+        assert_eq!((slo.mean(), slo.owed()), (Some(ms(30)), Some(ms(30))));
+        let percentiles = Slo::new([(Percentile::P50, ms(30)), (Percentile::P90, ms(50))]).unwrap();
+        assert_eq!((percentiles.mean(), percentiles.owed()), (None, Some(ms(50))));
+        assert_eq!(slo.targets()[0], (Percentile::P90.into(), ms(50)));
+        assert_eq!("mean".parse::<Statistic>().unwrap().to_string(), "mean");
+        assert!(Slo::new([(Statistic::Mean, ms(30)), (Statistic::Mean, ms(40))]).is_err());
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::{Nanos, Percentile};
+use crate::{Nanos, Percentile, Statistic};
 
 /// The answer to "may this request go on?".
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -129,6 +129,15 @@ pub enum Limit {
     ClientShare,
     /// Open connections.
     Connections,
+}
+
+impl From<Statistic> for Limit {
+    fn from(statistic: Statistic) -> Limit {
+        match statistic {
+            Statistic::Percentile(percentile) => Limit::Percentile(percentile),
+            Statistic::Mean => Limit::Mean,
+        }
+    }
 }
 
 impl fmt::Display for Limit {

@@ -78,6 +78,9 @@ pub struct Args {
     /// The processors to run on, as in "1" or "0,1"
     #[arg(long, value_name = "CPU", value_delimiter = ',')]
     pin: Vec<usize>,
+    /// Write every request to a CSV file: at_s (intended), request, outcome, latency_ms
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -155,6 +158,7 @@ fn plan(args: &Args) -> Result<Plan, String> {
         threads: args.threads as usize,
         cpus: args.pin.clone(),
         deadline_header: args.deadline_header.clone(),
+        log: args.log.clone(),
         ..defaults
     })
 }

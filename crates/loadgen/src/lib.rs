@@ -11,6 +11,7 @@ pub mod cli;
 
 mod clock;
 mod connection;
+mod log;
 mod pool;
 mod report;
 mod run;

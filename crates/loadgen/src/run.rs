@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::MissedTickBehavior;
 
 use crate::clock::Clock;
+use crate::log::Log;
 use crate::report::{Report, Table, rounded};
 use crate::schedule::{Arrival, Arrivals, Rate, Spacing};
 use crate::stats::Tally;
@@ -60,6 +62,8 @@ pub struct Plan {
     pub cpus: Vec<usize>,
     /// The header that tells the server the milliseconds left of a request's deadline.
     pub deadline_header: Option<HeaderName>,
+    /// Where every single request is written down.
+    pub log: Option<PathBuf>,
 }
 
 impl Plan {
@@ -83,6 +87,7 @@ impl Plan {
             threads: 1,
             cpus: Vec::new(),
             deadline_header: None,
+            log: None,
         }
     }
 }
@@ -119,7 +124,7 @@ fn names(mix: &Mix) -> impl Iterator<Item = &str> {
 ///
 /// # Errors
 /// Says what in the plan cannot be carried out: a target that is no URL or has no address, a mix without shares,
-/// processors that are not there. A target that does not answer is no error of the run; its requests are.
+/// processors that are not there, a log that cannot be written. A target that does not answer is no error of the run; its requests are.
 pub async fn run(
     plan: &Plan,
     mut progress: impl FnMut(&Progress<'_>) -> ControlFlow<()>,
@@ -140,7 +145,9 @@ pub async fn run(
             HttpVersion::Http1 => 1,
             HttpVersion::Http2 => plan.streams.max(1),
         },
+        log: plan.log.is_some(),
     });
+    let mut log = plan.log.as_deref().map(Log::create).transpose()?;
     let mut threads = Threads::start(plan, &job)?;
 
     let mut recent = vec![Tally::new(); plan.mix.requests.len()];
@@ -152,7 +159,14 @@ pub async fn run(
     loop {
         tokio::select! {
             interval = threads.tallies.recv() => match interval {
-                Some(interval) => merge(&mut recent, &interval),
+                Some(interval) => {
+                    if let Some(log) = &mut log {
+                        for (name, tally) in names(&plan.mix).zip(&interval) {
+                            log.write(name, &tally.log)?;
+                        }
+                    }
+                    merge(&mut recent, &interval);
+                }
                 None => break,
             },
             _ = tick.tick() => {
@@ -173,6 +187,7 @@ pub async fn run(
     for result in threads.results {
         result.await.map_err(|_| "a sending thread panicked".to_owned())??;
     }
+    log.map(Log::finish).transpose()?;
     let duration = interrupted_at.unwrap_or(plan.duration);
     Ok(Report {
         table: Table::new(names(&plan.mix), &total, duration),

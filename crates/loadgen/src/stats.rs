@@ -7,6 +7,8 @@ use std::io;
 use hdrhistogram::Histogram;
 use plimsoll_core::Nanos;
 
+use crate::log::Entry;
+
 /// How one request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -110,6 +112,8 @@ pub(crate) struct Tally {
     pub(crate) late: Latencies,
     /// The longest latency of all, however the request ended.
     pub(crate) max: Nanos,
+    /// How each ended, where somebody wants to know.
+    pub(crate) log: Vec<Entry>,
 }
 
 impl Tally {
@@ -126,6 +130,7 @@ impl Tally {
             refused_other_latency: Latencies::new(),
             late: Latencies::new(),
             max: Nanos::ZERO,
+            log: Vec::new(),
         }
     }
 
@@ -182,5 +187,6 @@ impl Tally {
         self.errors.clear();
         (self.sent, self.ok, self.good, self.rejected, self.refused_other) = (0, 0, 0, 0, 0);
         self.max = Nanos::ZERO;
+        self.log.clear();
     }
 }

@@ -14,6 +14,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::clock::{Alarm, Clock};
 use crate::connection::{Failure, Sender};
+use crate::log::Entry;
 use crate::pool::{Lease, Pool, Ride};
 use crate::schedule::Arrival;
 use crate::stats::{ErrorKind, Outcome, Tally};
@@ -34,6 +35,8 @@ pub(crate) struct Job {
     pub(crate) connections: usize,
     /// The most requests at a time on one connection.
     pub(crate) streams: usize,
+    /// Whether every single request is kept.
+    pub(crate) log: bool,
 }
 
 /// The ends of the channels to whoever collects the counts.
@@ -186,6 +189,11 @@ impl<A: Iterator<Item = Arrival> + 'static> Worker<A> {
 
     fn ended(&self, arrival: &Arrival, outcome: Outcome, now: Nanos) {
         let deadline = self.job.templates[arrival.request].deadline;
-        self.tallies.borrow_mut()[arrival.request].ended(outcome, now.since(arrival.at), deadline);
+        let latency = now.since(arrival.at);
+        let tally = &mut self.tallies.borrow_mut()[arrival.request];
+        tally.ended(outcome, latency, deadline);
+        if self.job.log {
+            tally.log.push(Entry { at: arrival.at, outcome, latency });
+        }
     }
 }

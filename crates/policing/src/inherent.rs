@@ -102,8 +102,8 @@ impl Inherent {
 
     /// A request that had a server to itself took `whole`, of which so much CPU time, and so long for its data.
     pub fn fit(&self, whole: Nanos, cpu: Nanos, data: Nanos) {
-        // In microseconds, of at most ten seconds: a hundred thousand squares a tick fit.
-        let us = |time: Nanos| (time.0 / 1_000).min(10_000_000) as i64;
+        // In microseconds, of at most nine seconds: a hundred thousand squares a tick fit, with their sign.
+        let us = |time: Nanos| (time.0 / 1_000).min(9_000_000) as i64;
         let (data, rest) = (us(data), us(whole) - us(cpu));
         self.data_data.fetch_add((data * data) as u64, Relaxed);
         self.data_rest.fetch_add((data * rest) as u64, Relaxed);
@@ -174,6 +174,14 @@ mod tests {
             table.learn(1, MS(10), MS(20));
             assert!(close(table.of(1), 10.0 + table.alpha() * 20.0));
         }
+    }
+
+    #[test]
+    fn as_many_requests_as_a_tick_may_see_overflow_nothing() {
+        let table = Inherent::new(1);
+        (0..100_000).for_each(|_| table.fit(Nanos::MAX, Nanos::ZERO, Nanos::MAX));
+        table.tick();
+        assert_eq!(table.alpha(), 1.0);
     }
 
     #[test]

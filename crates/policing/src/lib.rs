@@ -10,19 +10,19 @@
 //! | [`minimum`] | lets in what each class was promised, untested | section 3.1 |
 //! | [`batch`] | tests all waiting requests of a class and size at once | section 3.2, Eq. 3-4 |
 //! | [`sizes`] | the buckets that it sorts them into | section 3.2 |
+//! | `queue` | what holds those in a bucket, in pieces that all buckets share | |
 //! | [`delays`] | how long lesser classes wait for more important ones | section 3.4, Eq. 7-13 |
 //! | [`threshold`] | lets in whole classes and a share of one | section 3.3, Eq. 5-6 |
 //! | [`switch`] | chooses between the two by the sentry's own load | section 3.3 |
 //! | [`inherent`] | what a request of a kind needs | section 3.2, Eq. 2, and 3.5 |
 //! | [`rates`] | how fast each class arrives | section 3.5 |
-//! | [`ladder`] | the response time owed at the present load | section 2.2, Eq. 1 |
 
 pub mod batch;
 pub mod delays;
 pub mod inherent;
-pub mod ladder;
 pub mod minimum;
 pub mod police;
+mod queue;
 pub mod rates;
 pub mod sizes;
 pub mod switch;

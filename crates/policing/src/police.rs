@@ -5,11 +5,12 @@
 //! Whoever finds a free server passes at once, whatever its class: there is nobody to hold it back for.
 
 use plimsoll_core::sync::{AtomicBool, AtomicU64, Ordering::Relaxed, try_lock};
-use plimsoll_core::{ClassId, Grant, Limit, Mechanism, Nanos, Quantity, Refusal, Rng, Verdict};
+use plimsoll_core::{
+    ClassId, Grant, Ladder, Limit, Mechanism, Nanos, Quantity, Refusal, Rng, Verdict, ranks,
+};
 
 use crate::batch::{Load, Misfit, Terms};
 use crate::delays::{Contender, delays};
-use crate::ladder::Ladder;
 use crate::minimum::MinimumRates;
 use crate::rates::{PERIOD, Rates};
 use crate::switch::{Policer, Switch};
@@ -20,8 +21,15 @@ use crate::threshold::{Demand, Threshold};
 const WORK_OFF: Nanos = Nanos::from_secs(1);
 /// A ladder's response time is only tightened once the rate is this much lower than where that was owed.
 const RUNG: f64 = 1.1;
+/// What a request is expected to take is held to this share of what it is owed. The expected is a mean, and what is owed is to be kept
+/// for nearly all requests in nearly every second. A queue that is shorter by a quarter keeps the servers as busy.
+const AIM: f64 = 0.75;
 /// Nobody waits to be processed for more than this share of what its class is owed.
 const LONGEST_DELAY: f64 = 0.25;
+/// Nobody has to leave more than this share of what it is owed to bigger requests above it, or a giant would shut everybody else out.
+const MOST_LEFT: f64 = 0.5;
+/// And less of it with every tick in which none came.
+const STILL_EXPECTED: f64 = 0.9;
 /// What the last period weighs in the share of requests that found no room.
 const WEIGHT: f64 = 0.5;
 
@@ -45,6 +53,8 @@ pub enum Choice {
     Auto,
     /// This one.
     Always(Policer),
+    /// None: promises are kept, and nobody else is asked about.
+    Never,
 }
 
 /// What becomes of a request.
@@ -65,8 +75,8 @@ pub enum Answer {
 pub struct Police {
     /// By class.
     ranks: Box<[u16]>,
-    /// By rank.
-    order: Box<[ClassId]>,
+    /// By rank: who is of it.
+    order: Box<[Box<[ClassId]>]>,
     targets: Box<[Nanos]>,
     ladder: Option<Ladder>,
     promised: MinimumRates,
@@ -78,8 +88,12 @@ pub struct Police {
     owed_ns: AtomicU64,
     /// By rank.
     delays_ns: Box<[AtomicU64]>,
+    /// By rank: the biggest that came since the last tick, and what is to be left to those of all ranks above.
+    biggest_ns: Box<[AtomicU64]>,
+    above_ns: Box<[AtomicU64]>,
     counted: Counted,
     choice: Choice,
+    fixed_delays: bool,
     // Never waited for: whoever finds it taken leaves the work to the one who holds it.
     #[allow(clippy::disallowed_types)]
     learning: std::sync::Mutex<Learning>,
@@ -99,6 +113,8 @@ struct Learning {
     switch: Switch,
     /// The share of tested requests that found no room: the paper's p_drop.
     refused: f64,
+    /// By rank: the biggest requests that are to be expected.
+    biggest_ns: Vec<u64>,
 }
 
 /// What [`Police::tick`] is told about the pool.
@@ -112,21 +128,23 @@ pub struct Scene<'a> {
 }
 
 impl Police {
-    /// For these classes, in the order of their ids, and this ladder, where the pool has one.
+    /// For these classes, in the order of their ids, and this ladder, where the pool has one. Classes that are alike in all that
+    /// matters are of one rank: among them only size decides.
     pub fn new(classes: &[ClassSpec], ladder: Option<Ladder>, choice: Choice, now: Nanos) -> Police {
-        let mut order: Vec<ClassId> = (0..classes.len()).map(|i| ClassId(i as u16)).collect();
-        order.sort_by(|a, b| {
-            let (a, b) = (&classes[a.index()], &classes[b.index()]);
-            a.priority.cmp(&b.priority).then(b.revenue.total_cmp(&a.revenue))
-        });
-        let mut ranks = vec![0; classes.len()];
-        order.iter().enumerate().for_each(|(rank, class)| ranks[class.index()] = rank as u16);
+        let levels = ranks(classes.iter().map(|class| (class.priority, class.revenue)));
+        let keys: Vec<(u16, Nanos)> = levels.into_iter().zip(classes.iter().map(|c| c.target)).collect();
+        let mut order = keys.clone();
+        order.sort_unstable();
+        order.dedup();
+        let of = |key| (0..keys.len()).filter(|&i| keys[i] == key).map(|i| ClassId(i as u16)).collect();
         let promised: Vec<f64> = classes.iter().map(|class| class.promised_per_s).collect();
         Police {
-            ranks: ranks.into(),
-            targets: order.iter().map(|class| classes[class.index()].target).collect(),
-            delays_ns: order.iter().map(|_| AtomicU64::new(0)).collect(),
-            order: order.into(),
+            ranks: keys.iter().map(|key| order.partition_point(|other| other < key) as u16).collect(),
+            targets: order.iter().map(|&(_, target)| target).collect(),
+            delays_ns: zeros(order.len()),
+            biggest_ns: zeros(order.len()),
+            above_ns: zeros(order.len()),
+            order: order.iter().map(|&key| of(key)).collect(),
             owed_ns: AtomicU64::new(ladder.as_ref().map_or(u64::MAX, |ladder| ladder.owed_at(0.0).0)),
             ladder,
             promised: MinimumRates::new(&promised),
@@ -136,12 +154,24 @@ impl Police {
             cheap: AtomicBool::new(choice == Choice::Always(Policer::Threshold)),
             counted: Counted::default(),
             choice,
+            fixed_delays: false,
             #[allow(clippy::disallowed_types)]
             learning: std::sync::Mutex::default(),
         }
     }
 
-    /// May a request of `class`, expected to take `size`, go on?
+    /// The same with delays that do not follow the load, from the most important class on, the last for all that follow: as in the
+    /// paper's experiment (section 6.2), or none.
+    pub fn with_fixed_delays(mut self, delays: &[Nanos]) -> Police {
+        for (rank, stored) in self.delays_ns.iter_mut().enumerate() {
+            let delay = delays.get(rank).or(delays.last()).copied().unwrap_or(Nanos::ZERO);
+            *stored = AtomicU64::new(delay.0);
+        }
+        self.fixed_delays = true;
+        self
+    }
+
+    /// May a request of `class`, expected to take `size`, go on? Zero is not known: until something is, only an idle server takes it.
     #[inline]
     pub fn offer(&self, class: ClassId, size: Nanos, load: &Load, now: Nanos, rng: &mut Rng) -> Answer {
         if self.promised.conforms(class, now) {
@@ -149,18 +179,27 @@ impl Police {
             return Answer::Now(Verdict::Admit(Grant::Promise));
         }
         self.untested.count(class);
+        if self.choice == Choice::Never {
+            return Answer::Now(Verdict::Admit(Grant::Estimate));
+        }
         if load.idle {
             return Answer::Now(self.processed(Ok(())));
         }
+        if size == Nanos::ZERO {
+            return Answer::Now(Self::nothing_is_known());
+        }
         let rank = usize::from(self.ranks[class.index()]);
+        // Mostly it is not, and then nobody writes.
+        if size.0 > self.biggest_ns[rank].load(Relaxed) {
+            self.biggest_ns[rank].fetch_max(size.0, Relaxed);
+        }
         let terms = self.terms(rank);
-        let misfit = || Misfit { estimate: load.estimate(size, 0), objective: terms.target };
         // Nobody is more important than the first: only what it does to itself can be too much.
         if rank > 0 && self.cheap.load(Relaxed) {
             return Answer::Now(if !self.threshold.admits(rank, rng) {
                 self.beyond_threshold(rank)
-            } else if load.queue_delay >= terms.target {
-                Self::refuse(&misfit())
+            } else if load.queue_delay >= terms.limit(size) {
+                Self::refuse(&Misfit { estimate: load.estimate(size, 0), objective: terms.limit(size) })
             } else {
                 Verdict::Admit(Grant::Estimate)
             });
@@ -168,15 +207,37 @@ impl Police {
         if terms.delay > Nanos::ZERO {
             return Answer::Waits { rank, delay: terms.delay };
         }
+        Answer::Now(self.judge(rank, size, load))
+    }
+
+    /// What would become of a request of this rank and size if it were processed now, alone.
+    #[inline]
+    pub fn judge(&self, rank: usize, size: Nanos, load: &Load) -> Verdict {
+        let terms = self.terms(rank);
         let fits = load.room(size, terms, 0) > 0;
-        Answer::Now(self.processed(if fits { Ok(()) } else { Err(misfit()) }))
+        if !fits && terms.allow(size) {
+            self.hold_back();
+        }
+        let misfit = || Misfit { estimate: load.estimate(size, 0), objective: terms.limit(size) };
+        self.processed(if fits { Ok(()) } else { Err(misfit()) })
+    }
+
+    /// Promises so many requests of `class` a second from now on, zero for none.
+    pub fn promise(&self, class: ClassId, per_s: f64, now: Nanos) {
+        self.promised.promise(class, per_s, now);
     }
 
     /// What the class of this rank is held to, for [`crate::batch::Batch::process`].
     #[inline]
     pub fn terms(&self, rank: usize) -> Terms {
-        let target = self.targets[rank].min(Nanos(self.owed_ns.load(Relaxed)));
-        Terms { target, delay: Nanos(self.delays_ns[rank].load(Relaxed)) }
+        let target = Nanos((self.owed(rank).0 as f64 * AIM) as u64);
+        let [delay, above] = [&self.delays_ns, &self.above_ns].map(|of| Nanos(of[rank].load(Relaxed)));
+        Terms { target, delay, above }
+    }
+
+    /// The response time that the class of this rank is owed now.
+    fn owed(&self, rank: usize) -> Nanos {
+        self.targets[rank].min(Nanos(self.owed_ns.load(Relaxed)))
     }
 
     /// A request was processed, or had to go because too many waited. Returns what becomes of it.
@@ -190,6 +251,23 @@ impl Police {
                 Self::refuse(&misfit)
             }
         }
+    }
+
+    /// There is no room any more. How long lesser classes should wait the next tick will say; until then they wait as long as they
+    /// may, or in the first half second of a crowd they would take all the room there is.
+    #[cold]
+    fn hold_back(&self) {
+        let nobody_waits = self.delays_ns.last().is_none_or(|delay| delay.load(Relaxed) == 0);
+        if nobody_waits && !self.fixed_delays {
+            let (longest, last) = (self.longest_delay(), (self.delays_ns.len() as u64 - 1).max(1));
+            let rising = self.delays_ns.iter().zip(0..);
+            rising.for_each(|(stored, rank)| stored.store(longest.0 / last * rank, Relaxed));
+        }
+    }
+
+    fn longest_delay(&self) -> Nanos {
+        let owed = (0..self.order.len()).map(|rank| self.owed(rank)).min().unwrap_or(Nanos::MAX);
+        Nanos((owed.0 as f64 * LONGEST_DELAY) as u64).min(Nanos::from_secs(1))
     }
 
     /// Which policer is at work.
@@ -207,9 +285,11 @@ impl Police {
         self.promises.tick(now);
         self.climb();
         self.aim(scene);
+        self.leave_room(&mut learning);
         self.stagger(scene, &mut learning);
         let policer = match self.choice {
             Choice::Always(policer) => policer,
+            Choice::Never => Policer::Batch,
             Choice::Auto => learning.switch.turn(scene.sentry_busy, self.arrive_per_s(), now),
         };
         self.cheap.store(policer == Policer::Threshold, Relaxed);
@@ -227,50 +307,88 @@ impl Police {
     }
 
     fn arrive_per_s(&self) -> f64 {
-        self.order.iter().map(|&class| self.untested.per_s(class) + self.promises.per_s(class)).sum()
+        self.classes().map(|class| self.untested.per_s(class) + self.promises.per_s(class)).sum()
+    }
+
+    fn classes(&self) -> impl Iterator<Item = ClassId> {
+        self.order.iter().flatten().copied()
     }
 
     /// The threshold for what arrives and what it takes.
     fn aim(&self, scene: &Scene<'_>) {
         let service_s = |class| (scene.mean)(class).as_secs_f64();
-        let promised: f64 = self.order.iter().map(|&c| self.promises.per_s(c) * service_s(c)).sum();
-        let demand = |&class: &ClassId| Demand {
-            per_s: self.untested.at_most_per_s(class),
-            service_s: service_s(class),
+        let promised: f64 = self.classes().map(|c| self.promises.per_s(c) * service_s(c)).sum();
+        let demand = |rank: &[ClassId]| {
+            let (per_s, service_s) = together(rank, |class| self.untested.at_most_per_s(class), service_s);
+            Demand { per_s, service_s }
         };
-        let demands: Vec<Demand> = self.order.iter().map(demand).collect();
+        let demands: Vec<Demand> = self.order.iter().map(|rank| demand(rank)).collect();
         let share = 1.0 - scene.load.queue_delay.as_secs_f64() / WORK_OFF.as_secs_f64();
         self.threshold.set(&demands, f64::from(scene.load.servers) * share - promised);
+    }
+
+    /// What each rank has to leave to bigger requests of the ranks above it.
+    fn leave_room(&self, learning: &mut Learning) {
+        learning.biggest_ns.resize(self.biggest_ns.len(), 0);
+        let mut above = 0;
+        for (rank, known) in learning.biggest_ns.iter_mut().enumerate() {
+            let most = (self.owed(rank).0 as f64 * AIM * MOST_LEFT) as u64;
+            self.above_ns[rank].store(above.min(most), Relaxed);
+            let newest = self.biggest_ns[rank].swap(0, Relaxed);
+            *known = newest.max((*known as f64 * STILL_EXPECTED) as u64);
+            above = above.max(*known);
+        }
     }
 
     /// The delays for what arrives and how much of it found no room.
     fn stagger(&self, scene: &Scene<'_>, learning: &mut Learning) {
         let Counted { asked, misfits } = &self.counted;
         let (asked, misfits) = (asked.swap(0, Relaxed), misfits.swap(0, Relaxed));
-        let newest = if asked > 0 { misfits as f64 / asked as f64 } else { 0.0 };
+        // Read one after the other: between the two somebody may have found no room.
+        let newest = if asked > 0 { (misfits as f64 / asked as f64).min(1.0) } else { 0.0 };
         learning.refused += WEIGHT * (newest - learning.refused);
         // Less than one in a thousand is room for all.
         let refused = if learning.refused < 1e-3 { 0.0 } else { learning.refused };
-        let contender = |&class: &ClassId| Contender {
-            per_s: self.untested.per_s(class),
-            stay_s: ((scene.mean)(class) + scene.load.queue_delay).as_secs_f64(),
+        if self.fixed_delays {
+            return;
+        }
+        let queue_s = scene.load.queue_delay.as_secs_f64();
+        let contender = |rank: &[ClassId]| {
+            let service_s = |class| (scene.mean)(class).as_secs_f64();
+            let (per_s, service_s) = together(rank, |class| self.untested.per_s(class), service_s);
+            Contender { per_s, stay_s: service_s + queue_s }
         };
-        let contenders: Vec<Contender> = self.order.iter().map(contender).collect();
-        let owed = (0..self.order.len()).map(|rank| self.terms(rank).target).min().unwrap_or(Nanos::MAX);
-        let longest = Nanos((owed.0 as f64 * LONGEST_DELAY) as u64).min(Nanos::from_secs(1));
+        let contenders: Vec<Contender> = self.order.iter().map(|rank| contender(rank)).collect();
+        let longest = self.longest_delay();
         for (stored, delay) in self.delays_ns.iter().zip(delays(&contenders, refused, longest)) {
             stored.store(delay.0, Relaxed);
         }
     }
 
+    /// Says what nearly all would need, and what they are owed.
     #[cold]
     fn refuse(misfit: &Misfit) -> Verdict {
+        let nearly_all = |time: Nanos| Nanos((time.0 as f64 / AIM) as u64);
+        let misfit =
+            Misfit { estimate: nearly_all(misfit.estimate), objective: nearly_all(misfit.objective) };
         Verdict::Refuse(Refusal {
             mechanism: Mechanism::Policing,
             limit: Limit::Mean,
             estimate: Quantity::Time(misfit.estimate),
             objective: Quantity::Time(misfit.objective),
             retry_after: misfit.estimate.since(misfit.objective),
+        })
+    }
+
+    /// Whoever waited now would wait nobody knows how long.
+    #[cold]
+    fn nothing_is_known() -> Verdict {
+        Verdict::Refuse(Refusal {
+            mechanism: Mechanism::Policing,
+            limit: Limit::ColdStart,
+            estimate: Quantity::Count(1),
+            objective: Quantity::Count(0),
+            retry_after: PERIOD,
         })
     }
 
@@ -284,6 +402,23 @@ impl Police {
             retry_after: PERIOD,
         })
     }
+}
+
+fn zeros(n: usize) -> Box<[AtomicU64]> {
+    (0..n).map(|_| AtomicU64::new(0)).collect()
+}
+
+/// How often classes come together, a second, and what one of their requests takes on average, in seconds.
+fn together(
+    classes: &[ClassId],
+    per_s: impl Fn(ClassId) -> f64,
+    service_s: impl Fn(ClassId) -> f64,
+) -> (f64, f64) {
+    let (rate, busy) = classes.iter().fold((0.0, 0.0), |(rate, busy), &class| {
+        let of_class = per_s(class);
+        (rate + of_class, busy + of_class * service_s(class))
+    });
+    (rate, if rate > 0.0 { busy / rate } else { 0.0 })
 }
 
 #[cfg(test)]

@@ -11,8 +11,11 @@ const TREND: f64 = 0.1;
 const SEASON: f64 = 0.3;
 /// What a trend is worth one step later: nothing rises for ever.
 const DAMPING: f64 = 0.9;
-/// How fast the usual error follows.
+/// How fast the usual error follows,
 const ERROR: f64 = 0.1;
+/// and what counts of one that is not usual: so many times the usual, or that share of the level. A crowd that nobody could foresee
+/// tells nothing of how well the rest is foreseen.
+const UNUSUAL: (f64, f64) = (3.0, 0.1);
 
 /// A forecast of evenly spaced samples of a rate, in whatever unit.
 #[derive(Clone, Debug)]
@@ -24,7 +27,7 @@ pub struct Forecast {
     seen: usize,
     level: f64,
     trend: f64,
-    /// Mean absolute error of what was forecast one step ahead.
+    /// Mean absolute error of what was forecast one step ahead, outliers cut off.
     error: f64,
 }
 
@@ -43,7 +46,8 @@ impl Forecast {
         if self.seen == 0 {
             self.level = value;
         } else {
-            self.error += ERROR * ((value - expected).abs() - self.error);
+            let most = f64::max(UNUSUAL.0 * self.error, UNUSUAL.1 * self.level);
+            self.error += ERROR * ((value - expected).abs().min(most) - self.error);
         }
         let (before, seasonal) = (self.level, self.seasonal(phase));
         self.level = LEVEL * (value - seasonal) + (1.0 - LEVEL) * (self.level + DAMPING * self.trend);

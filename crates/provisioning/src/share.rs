@@ -20,7 +20,8 @@ impl Application {
         self.most.max(self.least)
     }
 
-    fn earns(&self, servers: usize) -> f64 {
+    /// What it earns a second with so many.
+    pub fn earns(&self, servers: usize) -> f64 {
         self.revenue.get(servers).or(self.revenue.last()).copied().unwrap_or(0.0)
     }
 }

@@ -11,6 +11,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::LazyLock;
 
@@ -24,6 +25,7 @@ use tokio::sync::oneshot;
 use crate::clock;
 use crate::decisions::{Decision, Stage};
 use crate::headers::client_address;
+use crate::police::{self, Policed};
 use crate::thread::{Thread, View};
 use crate::ticket::{End, Hold, Ticket};
 
@@ -48,6 +50,8 @@ pub struct Arrival {
     pub deadline: Option<Nanos>,
     /// A hash of what tells its client from others, where the class shares fairly.
     pub client: Option<u64>,
+    /// Which requests it is like: see [`kind`](crate::nucleus::kind::kind).
+    pub kind: u64,
 }
 
 /// What tells the client of a request from others. The hash is keyed, so that nobody can choose to collide.
@@ -75,16 +79,30 @@ pub async fn admit(
     arrival: Arrival,
     gone: impl Future<Output = ()>,
 ) -> Admission {
-    let Arrival { at: now, class, deadline, client: key } = arrival;
+    let Arrival { at: arrived, class, deadline, client: key, .. } = arrival;
     let (pool, stats) = (view.pool(class), view.stats(class));
-    let ticket = |hold| Ticket::new(Rc::clone(view), class, hold, now, now);
     stats.offered.bump();
     if pool.mode() == Mode::Off {
         stats.unjudged.bump();
-        return Admission::In(ticket(Hold::Nothing));
+        return Admission::In(Ticket::new(Rc::clone(view), class, Hold::Nothing, arrived, arrived));
     }
+    let mut gone = pin!(gone);
+    let promised = match &pool.police {
+        None => false,
+        Some(police) => match police::ask(police, thread, view, &arrival, gone.as_mut()).await {
+            Policed::Pass { promised } => promised,
+            Policed::Refused(refusal) => return Admission::Refused(refusal),
+            Policed::ClientGone => {
+                stats.gone.bump();
+                return Admission::ClientGone;
+            }
+        },
+    };
+    // It may have waited for its class to be processed.
+    let now = clock::coarse().max(arrived);
+    let ticket = |hold| Ticket::new(Rc::clone(view), class, hold, arrived, now);
 
-    let ask = Ask { class: view.class(class).in_pool, deadline, client: key };
+    let ask = Ask { class: view.class(class).in_pool, deadline, client: key, promised };
     let mut expected = Nanos::ZERO;
     let offer = || {
         expected = pool.gate.expected_wait();
@@ -99,7 +117,7 @@ pub async fn admit(
                     return Admission::Refused(refusal);
                 }
                 Verdict::Refuse(_) => return Admission::In(ticket(Hold::Nothing)),
-                Verdict::Admit(grant) => Queued::new(view, class, Some(grant), Some(expected)),
+                Verdict::Admit(grant) => Queued::new(view, class, Some(grant), Some(expected), now),
             }
         }
         None => {
@@ -111,22 +129,31 @@ pub async fn admit(
                 pool.gate.admit_unjudged(ask.class);
                 expected
             };
-            Queued::new(view, class, None, if pool.judges(now) { None } else { guarded(view, admit) })
+            let expected = if pool.judges(now) { None } else { guarded(view, admit) };
+            Queued::new(view, class, None, expected, now)
         }
     };
 
     if pool.slots.try_take() {
-        return match queued.start(now, now) {
+        return match queued.start(arrived, now) {
             Ok(hold) => Admission::In(ticket(hold)),
             Err(refusal) => refused_at_start(pool.mode(), refusal, ticket),
         };
     }
     if pool.mode() == Mode::Shadow {
         let (end, ended) = oneshot::channel();
-        tokio::task::spawn_local(shadow(queued, now, ended));
+        tokio::task::spawn_local(shadow(queued, arrived, ended));
         return Admission::In(ticket(Hold::Shadow(end)));
     }
     wait(view, arrival, queued, gone).await
+}
+
+/// When its deadline has passed.
+pub async fn passed(deadline: Option<Nanos>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(clock::timer(deadline)).await,
+        None => std::future::pending().await,
+    }
 }
 
 fn refused_at_start(mode: Mode, refusal: Refusal, ticket: impl FnOnce(Hold) -> Ticket) -> Admission {
@@ -145,18 +172,10 @@ async fn wait(
 ) -> Admission {
     let Arrival { at, class, deadline, .. } = arrival;
     let pool = view.pool(class);
-    let late = async {
-        match deadline {
-            Some(deadline) => tokio::time::sleep_until(clock::timer(deadline)).await,
-            None => std::future::pending().await,
-        }
-    };
+    let late = passed(deadline);
     let expired = |mut queued: Queued, now: Nanos| {
         queued.refused = true;
-        let allowed = deadline.map_or(Nanos::MAX, |deadline| deadline.since(at));
-        let refusal = pool.gate.expired(now.since(at), allowed);
-        view.log(class, now, Stage::Queue, Verdict::Refuse(refusal));
-        Admission::Refused(refusal)
+        Admission::Refused(view.expired(&arrival, pool.mode() == Mode::Enforce, now))
     };
     tokio::select! {
         biased;
@@ -186,9 +205,9 @@ async fn shadow(queued: Queued, arrived: Nanos, mut ended: oneshot::Receiver<End
         end = &mut ended => queued.measure(end.unwrap_or(UNKNOWN)),
         () = view.pool(class).slots.take() => {
             let now = clock::refresh();
-            if let Ok(Hold::Slot { expected_wait }) = queued.start(arrived, now) {
+            if let Ok(Hold::Slot { expected_wait, waited }) = queued.start(arrived, now) {
                 let end = ended.await.unwrap_or(UNKNOWN);
-                view.leave_slot(class, expected_wait, now.since(arrived), end);
+                view.leave_slot(class, expected_wait, waited, end);
             }
         }
     }
@@ -202,14 +221,22 @@ struct Queued {
     grant: Option<Grant>,
     /// How long it was to wait as the gate sees it, where the gate knows about it.
     expected_wait: Option<Nanos>,
+    /// When it entered the queue.
+    since: Nanos,
     waits: bool,
     /// Its client was told that its turn will not come; else one that is taken back has no client any more.
     refused: bool,
 }
 
 impl Queued {
-    fn new(view: &Rc<View>, class: ClassId, grant: Option<Grant>, expected_wait: Option<Nanos>) -> Queued {
-        Queued { view: Rc::clone(view), class, grant, expected_wait, waits: true, refused: false }
+    fn new(
+        view: &Rc<View>,
+        class: ClassId,
+        grant: Option<Grant>,
+        expected_wait: Option<Nanos>,
+        since: Nanos,
+    ) -> Queued {
+        Queued { view: Rc::clone(view), class, grant, expected_wait, since, waits: true, refused: false }
     }
 
     /// It is let in for good. Not before: who is in the queue may still be refused, or leave.
@@ -222,7 +249,7 @@ impl Queued {
     fn start(mut self, arrived: Nanos, now: Nanos) -> Result<Hold, Refusal> {
         self.waits = false;
         let view = &self.view;
-        let (pool, waited) = (view.pool(self.class), now.since(arrived));
+        let (pool, waited) = (view.pool(self.class), now.since(self.since));
         let in_pool = view.class(self.class).in_pool;
         if self.expected_wait.is_some() {
             match guarded(view, || pool.gate.start(in_pool, waited, now)) {
@@ -236,8 +263,8 @@ impl Queued {
             }
         }
         self.count_admitted();
-        self.view.stats(self.class).wait.record(waited);
-        Ok(Hold::Slot { expected_wait: self.expected_wait })
+        self.view.stats(self.class).wait.record(now.since(arrived));
+        Ok(Hold::Slot { expected_wait: self.expected_wait, waited })
     }
 
     /// It was served without ever having had a slot.
@@ -277,15 +304,28 @@ impl View {
     /// Offers a verdict to the log, and counts a refusal. A request that may enter the queue is not counted as let in
     /// before it leaves it.
     fn log(&self, class: ClassId, at: Nanos, stage: Stage, verdict: Verdict) {
-        let (pool, stats) = (self.pool(class), self.stats(class));
-        let enforced = pool.mode() == Mode::Enforce;
+        self.log_as(class, at, stage, verdict, self.pool(class).mode() == Mode::Enforce);
+    }
+
+    /// The same, of a mechanism that is enforced, or is not.
+    pub fn log_as(&self, class: ClassId, at: Nanos, stage: Stage, verdict: Verdict, enforced: bool) {
+        let stats = self.stats(class);
         match verdict {
             Verdict::Admit(_) => {}
             Verdict::Refuse(refusal) if enforced => stats.refused(refusal.mechanism).bump(),
             Verdict::Refuse(refusal) => stats.would_refuse(refusal.mechanism).bump(),
         }
-        let queued = pool.slots.waiting();
+        let queued = self.pool(class).slots.waiting();
         self.routing.decisions.push(class, &Decision { at, stage, verdict, enforced, queued });
+    }
+
+    /// The deadline of a request has passed while it waited: says and counts why it is dropped.
+    pub fn expired(&self, arrival: &Arrival, enforced: bool, now: Nanos) -> Refusal {
+        let Arrival { at, class, deadline, .. } = *arrival;
+        let allowed = deadline.map_or(Nanos::MAX, |deadline| deadline.since(at));
+        let refusal = self.pool(class).gate.expired(now.since(at), allowed);
+        self.log_as(class, now, Stage::Queue, Verdict::Refuse(refusal), enforced);
+        refusal
     }
 
     /// The one limit that holds even where no policy does.

@@ -17,6 +17,7 @@ use crate::balance::Lease;
 use crate::client::InProgress;
 use crate::clock;
 use crate::connections::Link;
+use crate::nucleus::lesson::Lesson;
 use crate::stats::Failure;
 use crate::thread::Thread;
 use crate::ticket::Ticket;
@@ -191,6 +192,8 @@ pub struct Running {
     pub lease: Lease,
     /// The request's slot.
     pub ticket: Ticket,
+    /// What it teaches.
+    pub lesson: Lesson,
     /// The request's own body.
     pub upload: Option<Rc<Upload>>,
     /// The thread that all this is on.
@@ -232,12 +235,16 @@ impl Running {
 
     /// The server has sent the last of it.
     pub fn complete(self, now: Nanos) {
-        let Running { link, lease, ticket, thread, upload, keep, .. } = self;
-        ticket.complete(now);
+        let Running { link, lease, ticket, lesson, thread, upload, keep, .. } = self;
+        let server = lease.server().id;
+        ticket.teach(&lesson, lease.is_alone(), now);
         lease.server().answered();
+        // The server's before the slot: whoever gets the slot finds room at a server.
+        drop(lease);
+        ticket.complete(now);
         // While the request itself is still under way, the connection cannot carry another.
         if upload.is_none_or(|upload| upload.ended()) {
-            thread.connections.give_back(lease.server().id, link, keep);
+            thread.connections.give_back(server, link, keep);
         }
     }
 }
@@ -270,7 +277,11 @@ impl Exchange {
         let Some(running) = slot.as_mut() else { return Poll::Ready(None) };
         let frame = running.poll_incoming(cx);
         match frame {
-            Poll::Ready(Some(Ok(frame))) => {
+            Poll::Ready(Some(Ok(mut frame))) => {
+                if let Some(trailers) = frame.trailers_mut() {
+                    let reports = &running.ticket.pool().reports;
+                    running.lesson.hear(trailers, running.lease.server(), reports, clock::coarse());
+                }
                 if running.incoming.is_end_stream() || frame.is_trailers() {
                     self.complete(slot.take());
                 } else {

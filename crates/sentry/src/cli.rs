@@ -1,10 +1,12 @@
 //! The subcommands of the sentry: `sentry`, `check`, `explain`, and the hidden one that is the worker.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
+use crate::share::Share;
 use crate::supervisor::Options;
 use crate::{config_file, explain, logging, process, replay, supervisor};
 
@@ -33,6 +35,12 @@ pub struct SentryArgs {
     /// Write down every event of the admission policies, for `plimsoll verify`. For finding out, not for production.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// The admin address, instead of the config's: for several sentries that listen on one port by the same config.
+    #[arg(long, value_name = "ADDRESS")]
+    admin: Option<SocketAddr>,
+    /// Which of so many equal parts of the servers' workers is this sentry's, from 0: `1/2`. Until it is told otherwise.
+    #[arg(long, value_name = "PART/OF", default_value_t = Share::ALL)]
+    share: Share,
 }
 
 /// Arguments of `check`.
@@ -51,7 +59,8 @@ pub struct VerifyArgs {
 
 impl From<SentryArgs> for Options {
     fn from(args: SentryArgs) -> Options {
-        Options { config: args.config, record: args.record }
+        let SentryArgs { config, record, admin, share } = args;
+        Options { config, record, admin, share }
     }
 }
 
@@ -86,16 +95,7 @@ fn verify(args: &VerifyArgs) -> ExitCode {
 }
 
 fn check(args: &CheckArgs) -> ExitCode {
-    let loaded = match config_file::load(&args.file) {
-        Ok(loaded) => loaded,
-        Err(error) => {
-            eprintln!("{error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    for warning in &loaded.warnings {
-        eprintln!("{warning}");
-    }
+    let Some(loaded) = config_file::load_aloud(&args.file) else { return ExitCode::FAILURE };
     // What only shows when it is put together: certificates, keys, names.
     if let Err(error) = crate::state::Shared::new(loaded.config, 1, None) {
         eprintln!("{}", error.at(&loaded.text, &args.file));

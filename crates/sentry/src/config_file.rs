@@ -72,6 +72,14 @@ pub fn load(path: &Path) -> Result<Loaded, LoadError> {
     Ok(Loaded { config, text, warnings })
 }
 
+/// Reads a config file for a program that is about to begin: what is wrong with it, or odd about it, goes to stderr. Nothing where
+/// it is wrong.
+pub fn load_aloud(path: &Path) -> Option<Loaded> {
+    let loaded = load(path).inspect_err(|error| eprintln!("{error}")).ok()?;
+    loaded.warnings.iter().for_each(|warning| eprintln!("{warning}"));
+    Some(loaded)
+}
+
 /// Reads the text of a config file.
 ///
 /// # Errors

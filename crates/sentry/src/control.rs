@@ -72,6 +72,8 @@ impl Control {
                 _ = share.tick() => self.slots.exchange(&self.shared),
                 _ = sample.tick() => {
                     self.admin.sample();
+                    self.shared.sample_busy();
+                    self.shared.follow_put();
                     self.reload(Reloader::look);
                 }
                 _ = signals.hangup.recv() => self.reload(Reloader::reload),

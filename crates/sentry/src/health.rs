@@ -1,5 +1,7 @@
 //! Active health checks: each server of a pool that has a `path` is asked for it, by one thread of the worker.
 
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,32 +18,40 @@ use crate::upload::UploadBody;
 use crate::upstream::{self, Need};
 use crate::{clock, thread::Thread};
 
-/// How often pools are looked for that have not been there before.
+/// How often servers are looked for that have not been there before.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Checks the servers of all pools, those of later configs included, for as long as the worker lives.
 pub async fn check_all(thread: Rc<Thread>) {
-    let mut watched: Vec<Weak<Pool>> = Vec::new();
+    let watched = Rc::new(RefCell::new(HashSet::new()));
     loop {
         for pool in &thread.view().routing.pools {
-            if pool.config.health.path.is_some() && !watched.iter().any(|w| w.as_ptr() == Arc::as_ptr(pool)) {
-                watched.push(Arc::downgrade(pool));
-                for server in pool.servers.all() {
-                    let shared = Arc::clone(&thread.shared);
-                    tokio::task::spawn_local(check(shared, Arc::downgrade(pool), Arc::clone(server)));
+            if pool.config.health.path.is_none() {
+                continue;
+            }
+            for server in pool.servers.all() {
+                let id = server.id;
+                if watched.borrow_mut().insert(id) {
+                    let (shared, pool) = (Arc::clone(&thread.shared), Arc::downgrade(pool));
+                    let watched = Rc::clone(&watched);
+                    tokio::task::spawn_local(async move {
+                        check(shared, pool, server).await;
+                        watched.borrow_mut().remove(&id);
+                    });
                 }
             }
         }
-        watched.retain(|pool| pool.strong_count() > 0);
         tokio::time::sleep(LOOK).await;
     }
 }
 
-/// Checks one server until its pool is no longer configured.
+/// Checks one server until its pool is no longer configured, or it is no longer in it.
 async fn check(shared: Arc<Shared>, pool: Weak<Pool>, server: Arc<Server>) {
     let (mut good, mut bad) = (0, 0);
     loop {
-        let Some(pool) = pool.upgrade().filter(|pool| is_current(&shared, pool)) else { return };
+        let Some(pool) = pool.upgrade().filter(|pool| is_current(&shared, pool, &server)) else {
+            return;
+        };
         let health = &pool.config.health;
         let answer = tokio::time::timeout(health.timeout.into(), ask(&pool, &server)).await;
         if answer.unwrap_or(false) {
@@ -63,8 +73,8 @@ async fn check(shared: Arc<Shared>, pool: Weak<Pool>, server: Arc<Server>) {
     }
 }
 
-fn is_current(shared: &Shared, pool: &Arc<Pool>) -> bool {
-    shared.routing().load().pools.iter().any(|p| Arc::ptr_eq(p, pool))
+fn is_current(shared: &Shared, pool: &Arc<Pool>, server: &Arc<Server>) -> bool {
+    pool.servers.contains(server) && shared.routing().load().pools.iter().any(|p| Arc::ptr_eq(p, pool))
 }
 
 /// Whether the server answers with any 2xx. On a connection of its own: what is asked is whether a client could come.

@@ -7,12 +7,14 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Version, request};
 use http_body::{Body, Frame};
 use hyper::body::Incoming;
+use plimsoll_core::config::Mode;
 use plimsoll_core::{ClassId, Nanos};
 
 use crate::address::address;
@@ -21,6 +23,7 @@ use crate::body::{Exchange, ResponseBody, Running};
 use crate::client::Client;
 use crate::connections::{Link, SendError};
 use crate::deadline::Deadline;
+use crate::nucleus::lesson::Lesson;
 use crate::pool::Pool;
 use crate::stats::Failure;
 use crate::thread::View;
@@ -32,6 +35,9 @@ use crate::{clock, headers, refuse};
 /// A connection that was idle for longer than this may have been closed by its server while a request was on its way.
 /// What may safely be sent again is kept until the response comes.
 const STALE: Nanos = Nanos::from_millis(500);
+
+/// How often a request looks again for a server with room. It has a slot, so there is one, unless servers have left since.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// Nobody waits for the response: hyper ends the connection or resets the stream.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +59,8 @@ pub struct Passage {
     pub view: Rc<View>,
     /// What it is.
     pub class: ClassId,
+    /// Which requests it is like.
+    pub kind: u64,
     /// When its client stops waiting.
     pub deadline: Option<Deadline>,
     /// Whether it is a gRPC call.
@@ -187,9 +195,21 @@ impl Passage {
     /// A connection to a server, of those that were not tried before if possible.
     pub async fn connect(&self, need: Need, tried: &mut Vec<u64>) -> Result<(Lease, Link), Failure> {
         let pool = self.pool();
+        let patience = clock::coarse() + pool.config.connect_timeout;
         loop {
             let now = clock::coarse();
-            let lease = pool.servers.choose(tried, now, (now.0 >> 8) as usize);
+            let has_slot = pool.mode() == Mode::Enforce;
+            // Better one request too many than none, in the end. A retry is within a budget of its own.
+            let room = has_slot && tried.is_empty() && now < patience;
+            let Some(lease) = pool.servers.choose(tried, room, now, (now.0 >> 8) as usize) else {
+                // Who has a slot waits for a server as those behind it do, for as long as a response may take.
+                if !has_slot && now >= patience {
+                    return Err(Failure::Connect);
+                }
+                tokio::time::sleep(LOOK).await;
+                clock::refresh();
+                continue;
+            };
             match upstream::link(&self.client.thread.connections, pool, lease.server(), need).await {
                 Ok(link) => return Ok((lease, link)),
                 Err(error) => {
@@ -257,6 +277,8 @@ impl Passage {
         let (mut head, incoming) = response.into_parts();
         let (pool, now) = (self.pool(), clock::refresh());
         headers::prepare_response(&mut head.headers);
+        let mut lesson = Lesson::about(self.kind);
+        lesson.hear(&mut head.headers, lease.server(), &pool.reports, now);
         head.extensions.clear();
         head.version = Version::HTTP_11;
 
@@ -276,6 +298,7 @@ impl Passage {
             link,
             lease,
             ticket,
+            lesson,
             upload,
             thread: Rc::clone(&self.client.thread),
             is_stream,
@@ -298,7 +321,9 @@ impl Passage {
                     self.view.server_failed(self.class, running.lease.server());
                     Failure::Upstream
                 });
-                self.apologise(running.ticket, failure)
+                let Running { lease, ticket, .. } = running;
+                drop(lease);
+                self.apologise(ticket, failure)
             }
             (Err(_), None) => unreachable!("what failed is still there"),
         }

@@ -17,7 +17,7 @@ use crate::record::Recorder;
 use crate::reload::{Reloader, Reloads};
 use crate::state::Shared;
 use crate::supervisor::handover::{Held, WorkerShare};
-use crate::supervisor::last_good::LastGood;
+use crate::supervisor::kept_text::KeptText;
 use crate::supervisor::slots_page::SlotsPage;
 use crate::supervisor::sockets::Sockets;
 use crate::supervisor::{Options, signals};
@@ -40,8 +40,8 @@ fn serve(options: &Options) -> Result<(), String> {
     // It was started as /proc/self/exe, and `exe` is what ps and top would call it.
     let _ = nix::sys::prctl::set_name(c"plimsoll-worker");
     let WorkerShare { held, seat, restarts, channel } = WorkerShare::take()?;
-    let Held { sockets, slots_page, last_good } = held;
-    let last_good = LastGood::new(last_good);
+    let Held { sockets, slots_page, last_good, put } = held;
+    let last_good = KeptText::new(last_good);
     let Loaded { config, text, warnings } = load(options, &last_good)?;
     for warning in warnings {
         log::warn!(warning:%; "config");
@@ -55,6 +55,9 @@ fn serve(options: &Options) -> Result<(), String> {
     let loopback = sockets.admin.as_ref().is_none_or(|l| l.bound.ip().is_loopback());
     let (listeners, admin_listeners) = distribute(sockets, &config.sentry);
     let shared = Arc::new(Shared::new(config, listeners.len(), recorder.clone())?);
+    if let Some(memory) = put {
+        shared.keep_put(KeptText::new(memory));
+    }
     let reloads = Arc::<Reloads>::default();
     let mut slots = SlotShare::new(SlotsPage::map(&slots_page).map_err(system)?, seat);
     // Before the first request: what the worker before still holds is not free.
@@ -112,7 +115,7 @@ fn raise_descriptor_limit(config: &config::Sentry) {
 }
 
 /// The config on disk, or else the last one that worked.
-fn load(options: &Options, last_good: &LastGood) -> Result<Loaded, String> {
+fn load(options: &Options, last_good: &KeptText) -> Result<Loaded, String> {
     let error = match config_file::load(&options.config) {
         Ok(loaded) => return Ok(loaded),
         Err(error) => error,

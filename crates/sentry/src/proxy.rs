@@ -7,12 +7,14 @@ use http::header::{CONNECTION, HOST, HeaderValue};
 use http::{HeaderName, Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
+use plimsoll_core::config::PathPattern;
 use plimsoll_core::{ClassId, Nanos};
 
 use crate::admit::{self, Admission, Arrival};
 use crate::body::ResponseBody;
 use crate::client::Client;
 use crate::deadline::Deadline;
+use crate::nucleus::kind::kind;
 use crate::passage::{ClientGone, Passage};
 use crate::thread::View;
 use crate::{clock, guard, refuse, upgrade};
@@ -56,11 +58,17 @@ async fn respond(
     }
     let view = client.thread.view();
     let config = &view.routing.config.sentry;
-    let class = classify(&view, &request);
+    let (class, pattern) = classify(&view, &request);
     let deadline = Deadline::of(request.headers(), Some(&config.deadline_header), now);
     let fair_share = view.class(class).fair_share.as_ref();
     let key = fair_share.map(|by| admit::client_key(by, config, client.peer, request.headers()));
-    let arrival = Arrival { at: now, class, deadline: deadline.as_ref().map(|d| d.at), client: key };
+    let arrival = Arrival {
+        at: now,
+        class,
+        deadline: deadline.as_ref().map(|d| d.at),
+        client: key,
+        kind: kind(request.method().as_str(), request.uri().path(), pattern),
+    };
 
     let ticket = match admit::admit(&client.thread, &view, arrival, client.gone()).await {
         Admission::In(ticket) => ticket,
@@ -70,8 +78,15 @@ async fn respond(
         }
         Admission::ClientGone => return Err(ClientGone),
     };
-    let passage =
-        Passage { client: Rc::clone(client), view, class, deadline, grpc, server: RefCell::default() };
+    let passage = Passage {
+        client: Rc::clone(client),
+        view,
+        class,
+        kind: arrival.kind,
+        deadline,
+        grpc,
+        server: RefCell::default(),
+    };
     if upgrade::is_wanted(&request) {
         // Boxed: rare, and large enough to make every request's future larger otherwise.
         return Box::pin(upgrade::forward(passage, ticket, request)).await;
@@ -79,14 +94,15 @@ async fn respond(
     passage.forward(ticket, request).await
 }
 
-fn classify(view: &View, request: &Request<Incoming>) -> ClassId {
+/// The class of a request, and the path pattern that it was recognised by, if it was.
+fn classify<'a>(view: &'a View, request: &Request<Incoming>) -> (ClassId, Option<&'a PathPattern>) {
     let headers = request.headers();
     let host = match request.uri().host() {
         Some(host) => host,
         None => headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or(""),
     };
     let header = |name: &HeaderName| headers.get(name).map(HeaderValue::as_bytes);
-    view.routing.classifier.classify(request.method().as_str(), request.uri().path(), host, header)
+    view.routing.classifier.recognise(request.method().as_str(), request.uri().path(), host, header)
 }
 
 impl Client {

@@ -18,6 +18,11 @@ use plimsoll_core::rng::{Rng, seeded};
 use plimsoll_core::{ClassId, Nanos, Quantity, Refusal, Verdict};
 use serde::{Deserialize, Serialize};
 
+pub(crate) mod police;
+
+pub use police::{Batch, Police};
+use police::{Fate, LoadLine};
+
 /// Events after which recording stops: about a gigabyte.
 const MOST_EVENTS: u64 = 10_000_000;
 
@@ -45,11 +50,19 @@ pub(crate) enum Event {
         gate: u32,
         slots: u32,
     },
+    Scale {
+        gate: u32,
+        from: u32,
+        to: u32,
+        max: u32,
+        scaled: bool,
+    },
     Offer {
         gate: u32,
         class: u16,
         deadline: Option<u64>,
         client: Option<u64>,
+        promised: bool,
         now: u64,
         verdict: String,
     },
@@ -77,6 +90,89 @@ pub(crate) enum Event {
         gate: u32,
         class: u16,
     },
+    /// The events of the police in front of it, and of the batches of its threads.
+    PoliceOffer {
+        gate: u32,
+        class: u16,
+        size: u64,
+        load: LoadLine,
+        now: u64,
+        answer: String,
+    },
+    PoliceJudge {
+        gate: u32,
+        rank: usize,
+        size: u64,
+        load: LoadLine,
+        verdict: String,
+    },
+    Processed {
+        gate: u32,
+        misfit: Option<(u64, u64)>,
+    },
+    Promise {
+        gate: u32,
+        class: u16,
+        per_s_bits: u64,
+        now: u64,
+    },
+    PoliceTick {
+        gate: u32,
+        load: LoadLine,
+        means: Vec<u64>,
+        busy_bits: u64,
+        now: u64,
+    },
+    Batch {
+        gate: u32,
+        thread: usize,
+        classes: usize,
+        most: usize,
+    },
+    Push {
+        gate: u32,
+        thread: usize,
+        rank: usize,
+        size: u64,
+        delay: u64,
+        now: u64,
+        displaced: Option<u64>,
+    },
+    Process {
+        gate: u32,
+        thread: usize,
+        load: LoadLine,
+        now: u64,
+        fates: Vec<Fate>,
+        /// Who had left by then.
+        gone: Vec<u64>,
+    },
+}
+
+impl Event {
+    /// The number of the gate that a pool's event belongs to; the text of a config belongs to none.
+    pub fn gate(&self) -> u32 {
+        match self {
+            Event::Config { .. } => u32::MAX,
+            Event::Gate { gate, .. }
+            | Event::Tick { gate, .. }
+            | Event::Slots { gate, .. }
+            | Event::Scale { gate, .. }
+            | Event::Offer { gate, .. }
+            | Event::AdmitUnjudged { gate, .. }
+            | Event::Start { gate, .. }
+            | Event::Finish { gate, .. }
+            | Event::Abandon { gate, .. }
+            | Event::PoliceOffer { gate, .. }
+            | Event::PoliceJudge { gate, .. }
+            | Event::Processed { gate, .. }
+            | Event::Promise { gate, .. }
+            | Event::PoliceTick { gate, .. }
+            | Event::Batch { gate, .. }
+            | Event::Push { gate, .. }
+            | Event::Process { gate, .. } => *gate,
+        }
+    }
 }
 
 /// How an [`Outcome`] is written down.
@@ -135,10 +231,11 @@ impl Recorder {
 /// A gate whose events may be recorded. Its methods are those of [`admission::Gate`].
 pub struct Gate {
     gate: admission::Gate,
-    recorded: Option<Recorded>,
+    recorded: Option<Arc<Recorded>>,
 }
 
-struct Recorded {
+/// Where the events of a pool go.
+pub struct Recorded {
     recorder: Arc<Recorder>,
     id: u32,
     /// Drawn from under the tape's lock, like everything else.
@@ -154,9 +251,14 @@ impl Gate {
             tape.gates += 1;
             tape.write(&Event::Gate { gate: id, pool: pool.to_owned(), start: start.0, seed: recorder.seed });
             let rng = Mutex::new(seeded(recorder.seed, u64::from(id)));
-            Recorded { recorder: Arc::clone(recorder), id, rng }
+            Arc::new(Recorded { recorder: Arc::clone(recorder), id, rng })
         });
         Gate { gate, recorded }
+    }
+
+    /// Where its events go, if anywhere: there go those of whoever stands in front of it.
+    pub fn recorded(&self) -> Option<Arc<Recorded>> {
+        self.recorded.clone()
     }
 
     /// As [`admission::Gate::offer`].
@@ -170,6 +272,7 @@ impl Gate {
                 class: ask.class.0,
                 deadline: ask.deadline.map(|d| d.0),
                 client: ask.client,
+                promised: ask.promised,
                 now: now.0,
                 verdict: exact(&verdict),
             };
@@ -224,6 +327,15 @@ impl Gate {
         recorded.write(|gate| (self.gate.set_slots(slots), Event::Slots { gate, slots }));
     }
 
+    /// As [`admission::Gate::scale_slots`].
+    pub fn scale_slots(&self, from: u32, to: u32, max: u32) -> bool {
+        let Some(recorded) = &self.recorded else { return self.gate.scale_slots(from, to, max) };
+        recorded.write(|gate| {
+            let scaled = self.gate.scale_slots(from, to, max);
+            (scaled, Event::Scale { gate, from, to, max, scaled })
+        })
+    }
+
     /// As [`admission::Gate::expired`].
     pub fn expired(&self, waited: Nanos, allowed: Nanos) -> Refusal {
         self.gate.expired(waited, allowed)
@@ -247,6 +359,11 @@ impl Gate {
     /// As [`admission::Gate::expected_wait`].
     pub fn expected_wait(&self) -> Nanos {
         self.gate.expected_wait()
+    }
+
+    /// As [`admission::Gate::mean`].
+    pub fn mean(&self, class: ClassId) -> Nanos {
+        self.gate.mean(class)
     }
 
     /// As [`admission::Gate::report`].

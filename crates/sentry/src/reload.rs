@@ -11,7 +11,7 @@ use plimsoll_core::config::Config;
 use crate::config_file::{self, LoadError};
 use crate::record::Recorder;
 use crate::state::Shared;
-use crate::supervisor::last_good::LastGood;
+use crate::supervisor::kept_text::KeptText;
 
 /// How reloads went.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ struct Stamp {
 pub struct Reloader {
     path: PathBuf,
     shared: Arc<Shared>,
-    last_good: LastGood,
+    last_good: KeptText,
     recorder: Option<Arc<Recorder>>,
     reloads: Arc<Reloads>,
     /// The text that was last carried out or found wrong: it need not be looked at again.
@@ -50,7 +50,7 @@ impl Reloader {
         path: PathBuf,
         text: String,
         shared: Arc<Shared>,
-        last_good: LastGood,
+        last_good: KeptText,
         recorder: Option<Arc<Recorder>>,
         reloads: Arc<Reloads>,
     ) -> Reloader {

@@ -11,6 +11,9 @@ use plimsoll_core::rng::{Rng, seeded};
 use plimsoll_core::{ClassId, Nanos, Verdict};
 use serde::Serialize;
 
+mod police;
+
+use self::police::Police;
 use crate::pool::gate_of;
 use crate::record::{Event, exact};
 
@@ -53,8 +56,15 @@ pub fn replay(path: &Path) -> Result<ReplaySummary, String> {
 
 struct Replay {
     config: Option<Config>,
-    gates: Vec<(admission::Gate, Rng)>,
+    gates: Vec<Replayed>,
     summary: ReplaySummary,
+}
+
+/// A gate, and who stands in front of it.
+struct Replayed {
+    gate: admission::Gate,
+    police: Police,
+    rng: Rng,
 }
 
 impl Replay {
@@ -70,38 +80,51 @@ impl Replay {
                     return Err(format!("gate {gate} comes as number {}", self.gates.len()));
                 }
                 let config = self.config.as_ref().ok_or("a gate before any config")?;
-                self.gates.push((gate_of(config, &pool, Nanos(start))?, seeded(seed, u64::from(gate))));
+                let (made, police) = gate_of(config, &pool, Nanos(start))?;
+                let rng = seeded(seed, u64::from(gate));
+                self.gates.push(Replayed { gate: made, police: Police::new(police), rng });
                 self.summary.gates += 1;
                 None
             }
-            Event::Offer { gate, class, deadline, client, now, verdict } => {
-                let (gate, rng) = self.gate(gate)?;
-                let ask = Ask { class: ClassId(class), deadline: deadline.map(Nanos), client };
+            Event::Offer { gate, class, deadline, client, promised, now, verdict } => {
+                let Replayed { gate, rng, .. } = self.at(gate)?;
+                let ask = Ask { class: ClassId(class), deadline: deadline.map(Nanos), client, promised };
                 Some((gate.offer(&ask, Nanos(now), rng), verdict))
             }
             Event::Start { gate, class, waited, now, verdict } => {
-                Some((self.gate(gate)?.0.start(ClassId(class), Nanos(waited), Nanos(now)), verdict))
+                Some((self.at(gate)?.gate.start(ClassId(class), Nanos(waited), Nanos(now)), verdict))
             }
             Event::Finish { gate, class, expected, waited, served, outcome } => {
                 let wait = Wait { expected: Nanos(expected), actual: Nanos(waited) };
-                self.gate(gate)?.0.finish(ClassId(class), wait, Nanos(served), outcome);
+                self.at(gate)?.gate.finish(ClassId(class), wait, Nanos(served), outcome);
                 None
             }
             Event::Tick { gate, now } => {
-                self.gate(gate)?.0.tick(Nanos(now));
+                self.at(gate)?.gate.tick(Nanos(now));
                 None
             }
             Event::Slots { gate, slots } => {
-                self.gate(gate)?.0.set_slots(slots);
+                self.at(gate)?.gate.set_slots(slots);
+                None
+            }
+            Event::Scale { gate, from, to, max, scaled } => {
+                if scaled {
+                    self.at(gate)?.gate.scale_slots(from, to, max);
+                }
                 None
             }
             Event::AdmitUnjudged { gate, class } => {
-                self.gate(gate)?.0.admit_unjudged(ClassId(class));
+                self.at(gate)?.gate.admit_unjudged(ClassId(class));
                 None
             }
             Event::Abandon { gate, class } => {
-                self.gate(gate)?.0.abandon(ClassId(class));
+                self.at(gate)?.gate.abandon(ClassId(class));
                 None
+            }
+            policing => {
+                let Replayed { police, rng, .. } = self.at(policing.gate())?;
+                police.put(policing, rng)?.inspect(|verdict| self.count(verdict));
+                return Ok(());
             }
         };
         let Some((verdict, recorded)) = judged else { return Ok(()) };
@@ -109,14 +132,18 @@ impl Replay {
         if decided != recorded {
             return Err(format!("recorded `{recorded}`, decided now `{decided}`"));
         }
+        self.count(&verdict);
+        Ok(())
+    }
+
+    fn count(&mut self, verdict: &Verdict) {
         match verdict {
             Verdict::Admit(_) => self.summary.admitted += 1,
             Verdict::Refuse(_) => self.summary.refused += 1,
         }
-        Ok(())
     }
 
-    fn gate(&mut self, number: u32) -> Result<&mut (admission::Gate, Rng), String> {
+    fn at(&mut self, number: u32) -> Result<&mut Replayed, String> {
         self.gates.get_mut(number as usize).ok_or_else(|| format!("there is no gate {number}"))
     }
 }
@@ -138,7 +165,7 @@ mod tests {
         let config = config::parse(text, "config").unwrap().0;
         let recorder = Recorder::create(&path, 1).unwrap();
         recorder.config(text);
-        let gate = gate_of(&config, "shop", Nanos::ZERO).unwrap();
+        let (gate, _) = gate_of(&config, "shop", Nanos::ZERO).unwrap();
         let gate = Gate::new(gate, "shop", Nanos::ZERO, Some(&recorder));
         let (class, now, mut rng) = (ClassId(0), Nanos::ZERO, seeded(1, 0));
         let mut offer = || gate.offer(&Ask::of(class), now, &mut rng).is_admit();

@@ -44,6 +44,11 @@ impl Slots {
         false
     }
 
+    /// Whether a slot is free. Then nobody waits for one.
+    pub fn is_idle(&self) -> bool {
+        self.free.available_permits() > 0
+    }
+
     /// Takes a slot when those that came before have had theirs. Dropped before that, it has taken nothing.
     pub async fn take(&self) {
         let _waiting = Count::up(&self.waiting);

@@ -18,12 +18,15 @@ use plimsoll_core::config::{self, Config, FairShare};
 use tokio::sync::watch;
 use tokio_rustls::rustls::ServerConfig;
 
+use crate::admin::process as process_info;
+use crate::busy::{self, Busy};
 use crate::config_file::Unusable;
 use crate::decisions::Decisions;
 use crate::pool::{Definition, Pool};
+use crate::put::{Keeper, Put};
 use crate::record::Recorder;
 use crate::stats::{ClassStats, Stats};
-use crate::tls;
+use crate::{clock, tls};
 
 /// The place where the current [`Routing`] is found.
 pub type Swap = ArcSwap<Routing>;
@@ -35,8 +38,9 @@ pub struct Shared {
     pub stats: Stats,
     /// Writes down what the gates do, if anybody wants to know.
     recorder: Option<Arc<Recorder>>,
-    /// Reloads come one at a time.
-    reloading: Mutex<()>,
+    busy: Busy,
+    /// What no config says. Whoever changes the routing holds the lock.
+    keeper: Mutex<Keeper>,
     draining: watch::Sender<bool>,
     connections: AtomicU32,
     clients: Mutex<HashMap<IpAddr, u32>>,
@@ -55,7 +59,8 @@ impl Shared {
             routing: Arc::new(ArcSwap::from_pointee(routing)),
             stats,
             recorder,
-            reloading: Mutex::new(()),
+            busy: Busy::default(),
+            keeper: Mutex::default(),
             draining: watch::Sender::new(false),
             connections: AtomicU32::new(0),
             clients: Mutex::default(),
@@ -82,11 +87,19 @@ impl Shared {
     /// # Errors
     /// Where a file that the config names cannot be used; then nothing has changed.
     pub fn reload(&self, config: Config) -> Result<(), Unusable> {
-        let _one = self.reloading.lock();
+        let mut keeper = self.keeper.lock();
         let before = self.routing.load();
-        let routing = Routing::new(config, &self.stats, Some(&before), self.recorder.as_ref())?;
+        let previous = Some((&**before, &keeper.put));
+        let routing = Routing::new(config, &self.stats, previous, self.recorder.as_ref())?;
+        keeper.put.forget_replaced(&routing.config);
+        keeper.store();
         self.routing.store(Arc::new(routing));
         Ok(())
+    }
+
+    /// What no config says.
+    pub(crate) fn keeper(&self) -> &Mutex<Keeper> {
+        &self.keeper
     }
 
     /// Begins to drain: no new connections, no further requests on those that are open, and the worker ends when the
@@ -103,6 +116,19 @@ impl Shared {
     /// Tells when draining begins.
     pub fn draining(&self) -> watch::Receiver<bool> {
         self.draining.subscribe()
+    }
+
+    /// How much of the CPU time that the worker may have it used over the last second, in 0..1. It may have a core a thread,
+    /// or less where a control group says so. One load; anybody may ask at any time.
+    pub fn busy(&self) -> f64 {
+        self.busy.get()
+    }
+
+    /// Looks at how much CPU time the worker has used by now. Called once a second.
+    pub fn sample_busy(&self) {
+        if let Some(used_s) = process_info::cpu_seconds() {
+            self.busy.sample(clock::now(), used_s, busy::cores(self.stats.threads.len()));
+        }
     }
 
     /// Requests between their head and the end of their response.
@@ -202,17 +228,24 @@ impl Routing {
     fn new(
         config: Config,
         stats: &Stats,
-        previous: Option<&Routing>,
+        previous: Option<(&Routing, &Put)>,
         recorder: Option<&Arc<Recorder>>,
     ) -> Result<Routing, Unusable> {
         let tls = config.sentry.tls.as_ref().map(tls::server).transpose()?;
         let mut pools = Vec::with_capacity(config.pools.len());
         for (index, pool) in config.pools.iter().enumerate() {
             let definition = Definition::of(&config, index, pool)?;
-            let same = previous.and_then(|p| p.pools.iter().find(|pool| pool.is(&definition)));
+            let same = previous.and_then(|(p, _)| p.pools.iter().find(|pool| pool.is(&definition)));
             pools.push(match same {
                 Some(pool) => Arc::clone(pool),
-                None => Arc::new(Pool::new(definition, recorder)?),
+                None => {
+                    let fresh = Pool::new(definition, recorder)?;
+                    if let Some((_, put)) = previous {
+                        fresh.begin_with_share(put.share());
+                        fresh.set_servers(&put.servers(&fresh.config))?;
+                    }
+                    Arc::new(fresh)
+                }
             });
         }
         let class_stats = stats.classes(config.classes.iter().map(|class| &*class.name));
@@ -234,7 +267,7 @@ impl Routing {
             classes,
             pools,
             tls,
-            decisions: Decisions::new(&config, previous.map(|p| &p.decisions)),
+            decisions: Decisions::new(&config, previous.map(|(p, _)| &p.decisions)),
             config,
         })
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use plimsoll_core::histogram::{BUCKETS, bounds_of, bucket_of};
-use plimsoll_core::{Grant, Mechanism, Nanos, Percentile};
+use plimsoll_core::{Grant, Mechanism, Nanos, Percentile, Statistic};
 
 /// A number that one thread writes and any thread reads.
 #[derive(Debug, Default)]
@@ -104,6 +104,14 @@ impl Durations {
             below += count as f64;
         }
         Nanos::ZERO
+    }
+
+    /// What an objective on this statistic is held against; zero where there are none.
+    pub fn value(&self, statistic: Statistic) -> Nanos {
+        match statistic {
+            Statistic::Percentile(percentile) => self.percentile(percentile),
+            Statistic::Mean => Nanos(self.sum.0 / self.count().max(1)),
+        }
     }
 
     /// What was added since `earlier`, a snapshot of the same histograms.

@@ -9,6 +9,7 @@ use plimsoll_core::rng::{Rng, seeded};
 use plimsoll_core::{ClassId, Nanos};
 
 use crate::connections::Connections;
+use crate::police::Line;
 use crate::pool::Pool;
 use crate::state::{ClassRoute, Routing, Shared};
 use crate::stats::{ClassShard, ThreadStats};
@@ -39,8 +40,7 @@ impl Thread {
     /// A thread with nothing to do yet.
     pub fn new(id: usize, shared: Arc<Shared>, seed: u64) -> Rc<Thread> {
         let mut routing = Cache::new(Arc::clone(shared.routing()));
-        let view =
-            Rc::new(View { thread: id, shared: Arc::clone(&shared), routing: Arc::clone(routing.load()) });
+        let view = Rc::new(View::new(id, Arc::clone(&shared), Arc::clone(routing.load()), None));
         Rc::new(Thread {
             id,
             timeouts: Rc::default(),
@@ -65,7 +65,7 @@ impl Thread {
         let mut view = self.view.borrow_mut();
         if !Arc::ptr_eq(newest, &view.routing) {
             let shared = Arc::clone(&self.shared);
-            *view = Rc::new(View { thread: self.id, shared, routing: Arc::clone(newest) });
+            *view = Rc::new(View::new(self.id, shared, Arc::clone(newest), Some(&view)));
         }
         Rc::clone(&view)
     }
@@ -98,9 +98,30 @@ pub struct View {
     shared: Arc<Shared>,
     /// The config.
     pub routing: Arc<Routing>,
+    /// Who waits to be policed, by pool; nothing where nobody ever does.
+    lines: Vec<Option<Rc<Line>>>,
 }
 
 impl View {
+    /// A view of this config. Pools that it shares with the one before keep their lines.
+    fn new(thread: usize, shared: Arc<Shared>, routing: Arc<Routing>, before: Option<&View>) -> View {
+        let line = |pool: &Arc<Pool>| {
+            let same = |(old, line): (&Arc<Pool>, &Option<Rc<Line>>)| {
+                if Arc::ptr_eq(old, pool) { line.clone() } else { None }
+            };
+            let kept = before.and_then(|view| view.routing.pools.iter().zip(&view.lines).find_map(same));
+            pool.police.as_ref()?;
+            Some(kept.unwrap_or_else(|| Line::new(pool, thread)))
+        };
+        let lines = routing.pools.iter().map(line).collect();
+        View { thread, shared, routing, lines }
+    }
+
+    /// The line in front of the pool that serves this class, if the pool is policed.
+    pub fn line(&self, class: ClassId) -> Option<&Rc<Line>> {
+        self.lines[self.class(class).pool].as_ref()
+    }
+
     /// How requests of this class are treated.
     pub fn class(&self, class: ClassId) -> &ClassRoute {
         &self.routing.classes[class.index()]

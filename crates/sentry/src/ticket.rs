@@ -11,6 +11,8 @@ use tokio::sync::oneshot;
 use crate::admit::guarded;
 use crate::balance::Server;
 use crate::clock;
+use crate::nucleus::lesson::Lesson;
+use crate::pool::Pool;
 use crate::stats::Failure;
 use crate::thread::View;
 
@@ -39,6 +41,8 @@ pub enum Hold {
     Slot {
         /// How long the gate expected the request to wait for it, if the gate knows about the request.
         expected_wait: Option<Nanos>,
+        /// How long it waited in the queue.
+        waited: Nanos,
     },
     /// A slot or a place in the queue for one, neither of which limits it.
     Shadow(oneshot::Sender<End>),
@@ -75,11 +79,29 @@ impl Ticket {
         self.typical &= typical;
     }
 
+    /// The pool that serves it.
+    pub fn pool(&self) -> &Pool {
+        self.view.pool(self.class)
+    }
+
+    /// Whether its time says something about its class, if it ends now.
+    fn is_typical(&self, now: Nanos) -> bool {
+        self.typical && now.since(self.head) <= STREAM
+    }
+
+    /// The response ends now, as it should, and its time says something about its kind; unless it is none to learn from.
+    pub fn teach(&self, lesson: &Lesson, alone: bool, now: Nanos) {
+        if self.is_typical(now) {
+            let (pool, served) = (self.pool(), now.since(self.started));
+            guarded(&self.view, || lesson.learn(&pool.inherent, &pool.stretch, &pool.reports, served, alone));
+        }
+    }
+
     /// The response has ended as it should.
     pub fn complete(mut self, now: Nanos) {
         let stats = self.view.stats(self.class);
         stats.served.bump();
-        let typical = self.typical && now.since(self.head) <= STREAM;
+        let typical = self.is_typical(now);
         if typical {
             stats.response.record(now.since(self.arrived));
         }
@@ -101,8 +123,7 @@ impl Ticket {
         let served = now.since(self.started);
         match std::mem::replace(&mut self.hold, Hold::Nothing) {
             Hold::Nothing => {}
-            Hold::Slot { expected_wait } => {
-                let waited = self.started.since(self.arrived);
+            Hold::Slot { expected_wait, waited } => {
                 self.view.leave_slot(self.class, expected_wait, waited, End { served, outcome });
             }
             // Its shadow may have ended on its own account.
@@ -138,6 +159,6 @@ impl View {
             let (in_pool, wait) = (self.class(class).in_pool, Wait { expected, actual: waited });
             guarded(self, || pool.gate.finish(in_pool, wait, end.served, end.outcome));
         }
-        pool.slots.release();
+        pool.release();
     }
 }

@@ -15,6 +15,7 @@ use crate::balance::Lease;
 use crate::body::ResponseBody;
 use crate::clock;
 use crate::headers::has_token;
+use crate::nucleus::lesson::Lesson;
 use crate::passage::{ClientGone, Passage};
 use crate::stats::Failure;
 use crate::ticket::Ticket;
@@ -72,6 +73,9 @@ pub async fn forward(
     let server_side = hyper::upgrade::on(&mut response);
     let (mut head, _) = response.into_parts();
     crate::headers::prepare_response(&mut head.headers);
+    // A conversation teaches nothing, but what its server says about itself is heard.
+    let reports = &passage.pool().reports;
+    Lesson::about(passage.kind).hear(&mut head.headers, lease.server(), reports, clock::coarse());
     head.headers.insert(CONNECTION, TO_UPGRADE);
     head.headers.insert(UPGRADE, WEBSOCKET);
     let in_progress = passage.client.begin();
@@ -86,11 +90,12 @@ async fn converse(client: OnUpgrade, server: OnUpgrade, mut ticket: Ticket, leas
     ticket.answered(clock::refresh(), false);
     // Each side is what hyper makes of it once its part of the handshake is through.
     let (Ok(client), Ok(server)) = (client.await, server.await) else {
+        drop(lease);
         return ticket.fail(Failure::Upstream);
     };
     let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
     // However it ends, it was a conversation: which of the two broke it off is between them.
     let _ = copy_bidirectional(&mut client, &mut server).await;
-    ticket.complete(clock::refresh());
     drop(lease);
+    ticket.complete(clock::refresh());
 }

@@ -187,7 +187,7 @@ async fn handshake(
     speak: Speak,
     stream: TcpStream,
 ) -> io::Result<TlsStream<TcpStream>> {
-    let Some(config) = &pool.tls else { return Err(io::Error::other("the pool has no TLS configuration")) };
+    let Some(config) = pool.tls() else { return Err(io::Error::other("the pool has no TLS configuration")) };
     let mut config = Arc::clone(config);
     let offer: &[&[u8]] = match speak {
         Speak::Http1 => &[b"http/1.1"],

@@ -145,7 +145,8 @@ async fn tick(thread: Rc<Thread>) {
     loop {
         let now = clock::refresh();
         let pools = &thread.view().routing.pools;
-        let next = pools.iter().map(|pool| pool.tick(now)).min().unwrap_or(Nanos::MAX);
+        let busy = thread.shared.busy();
+        let next = pools.iter().map(|pool| pool.tick(busy, now)).min().unwrap_or(Nanos::MAX);
         let pause = next.since(clock::now()).clamp(SHORTEST_TICK, LONGEST_TICK);
         tokio::time::sleep(pause.into()).await;
     }

@@ -9,6 +9,7 @@ pub mod departures;
 pub mod engine;
 pub mod figures;
 pub mod parallel;
+mod policed;
 pub mod replay;
 pub mod report;
 pub mod reproduce;

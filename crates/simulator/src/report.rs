@@ -31,6 +31,9 @@ pub struct Run {
     pub utilization_pct: f64,
     /// Simulated time that counted.
     pub simulated_s: f64,
+    /// What the answers were worth, a second; where there is policing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revenue_per_s: Option<f64>,
     /// Those that were asked for, by name, in the order of the workload.
     pub classes: Classes,
 }
@@ -65,6 +68,9 @@ pub struct Class {
     pub at_objectives_ms: Vec<Option<f64>>,
     /// Requests let in against the estimate, for which no objective is claimed.
     pub overridden: u64,
+    /// Requests let in on the promise of the class, untested; where there is policing. They count as `overridden` too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub promised: Option<u64>,
     /// What was let in by the estimate.
     pub by_estimate: ByEstimate,
     /// Requests turned away, by mechanism.
@@ -109,13 +115,16 @@ impl Run {
             rejected_pct: outcome.rejected_pct(),
             utilization_pct: outcome.utilization_pct,
             simulated_s: outcome.span.as_secs_f64(),
-            classes: Classes(classes.map(|(name, class)| (name.clone(), Class::new(class))).collect()),
+            revenue_per_s: outcome.revenue_per_s(),
+            classes: Classes(
+                classes.map(|(name, class)| (name.clone(), Class::new(class, outcome.policed))).collect(),
+            ),
         }
     }
 }
 
 impl Class {
-    fn new(class: &ClassOutcome) -> Class {
+    fn new(class: &ClassOutcome, policed: bool) -> Class {
         let ms = |time: Option<Nanos>| time.map(Nanos::as_millis_f64);
         let Percentiles { count, p50, p90, p99 } = class.by_estimate;
         Class {
@@ -127,6 +136,7 @@ impl Class {
             slo_met: class.slo_met.unwrap_or(true),
             at_objectives_ms: class.at_objectives.iter().copied().map(ms).collect(),
             overridden: class.overridden(),
+            promised: policed.then(|| class.promised()),
             by_estimate: ByEstimate {
                 served: count,
                 rt_p50_ms: ms(p50),

@@ -1,7 +1,7 @@
 //! What a run is told by: counts, response times and utilisation, without the warm-up.
 
 use plimsoll_core::histogram::{BUCKETS, bounds_of, bucket_of};
-use plimsoll_core::{Grant, Mechanism, Nanos, Refusal, Slo};
+use plimsoll_core::{Grant, Mechanism, Nanos, Refusal, Slo, Statistic};
 
 use crate::engine::{Arrival, Observer, Request};
 
@@ -54,11 +54,28 @@ impl Histogram {
         None
     }
 
+    /// The mean, with every value taken for the middle of its bucket; none where nothing was counted.
+    pub fn mean(&self) -> Option<Nanos> {
+        let middle = |bucket| {
+            let (low, high) = bounds_of(bucket);
+            (low + high) as f64 / 2.0
+        };
+        let sum: f64 = self.counts.iter().enumerate().map(|(bucket, &n)| n as f64 * middle(bucket)).sum();
+        (self.total > 0).then(|| Nanos((sum / self.total as f64) as u64))
+    }
+
+    /// What an objective on this statistic is held against; none where nothing was counted.
+    pub fn value(&self, statistic: Statistic) -> Option<Nanos> {
+        match statistic {
+            Statistic::Percentile(percentile) => self.quantile(percentile.fraction()),
+            Statistic::Mean => self.mean(),
+        }
+    }
+
     /// Whether every objective is met; none where nothing was counted or there is no objective.
     pub fn meets(&self, slo: &Slo) -> Option<bool> {
-        let met = |&(percentile, limit): &(_, Nanos)| {
-            let percentile: plimsoll_core::Percentile = percentile;
-            self.quantile(percentile.fraction()).is_some_and(|value| value <= limit)
+        let met = |&(statistic, limit): &(Statistic, Nanos)| {
+            self.value(statistic).is_some_and(|value| value <= limit)
         };
         (self.total > 0 && !slo.is_empty()).then(|| slo.targets().iter().all(met))
     }
@@ -139,22 +156,10 @@ impl Stats {
         if capacity > 0.0 { self.work_until as f64 / capacity } else { 0.0 }
     }
 
-    /// The class of an arrival that counts.
+    /// The class of a request, if that counts.
     #[inline]
-    fn received(&mut self, index: u64, arrival: &Arrival) -> Option<&mut ClassStats> {
-        if index < self.warmup {
-            return None;
-        }
-        self.work_by(arrival.at);
-        if self.from.is_none() {
-            self.from = Some(arrival.at);
-            self.work = 0;
-        }
-        // What drains after the last arrival says nothing about the load.
-        (self.until, self.work_until) = (arrival.at, self.work);
-        let class = &mut self.classes[arrival.class.index()];
-        class.received += 1;
-        Some(class)
+    fn class(&mut self, index: u64, arrival: &Arrival) -> Option<&mut ClassStats> {
+        (index >= self.warmup).then(|| &mut self.classes[arrival.class.index()])
     }
 
     #[inline]
@@ -166,30 +171,43 @@ impl Stats {
 
 impl Observer for Stats {
     #[inline]
+    fn arrived(&mut self, index: u64, arrival: &Arrival) {
+        if index < self.warmup {
+            return;
+        }
+        self.work_by(arrival.at);
+        if self.from.is_none() {
+            self.from = Some(arrival.at);
+            self.work = 0;
+        }
+        // What drains after the last arrival says nothing about the load.
+        (self.until, self.work_until) = (arrival.at, self.work);
+        self.classes[arrival.class.index()].received += 1;
+    }
+
+    #[inline]
     fn refused(&mut self, index: u64, arrival: &Arrival, refusal: &Refusal) {
-        if let Some(class) = self.received(index, arrival) {
+        if let Some(class) = self.class(index, arrival) {
             class.refused[refusal.mechanism as usize] += 1;
         }
     }
 
     #[inline]
     fn admitted(&mut self, request: &Request) {
-        if let Some(class) = self.received(request.index, &request.arrival) {
+        if let Some(class) = self.class(request.index, &request.arrival) {
             class.granted[request.grant as usize] += 1;
         }
     }
 
     fn dropped(&mut self, request: &Request, refusal: &Refusal, _now: Nanos) {
-        if request.index >= self.warmup {
-            let class = &mut self.classes[request.arrival.class.index()];
+        if let Some(class) = self.class(request.index, &request.arrival) {
             class.refused[refusal.mechanism as usize] += 1;
         }
     }
 
     #[inline]
     fn served(&mut self, request: &Request, _started: Nanos, now: Nanos) {
-        if request.index >= self.warmup {
-            let class = &mut self.classes[request.arrival.class.index()];
+        if let Some(class) = self.class(request.index, &request.arrival) {
             let times = match request.grant {
                 Grant::Estimate => &mut class.by_estimate,
                 _ => &mut class.overridden,

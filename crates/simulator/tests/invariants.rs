@@ -4,7 +4,8 @@ mod common;
 
 use common::{Blind, checked, setup, slo};
 use plimsoll_core::Nanos;
-use plimsoll_core::config::workload::{Arrivals, Engine, Service, Step, Workload, WorkloadClass};
+use plimsoll_core::config::PolicingPolicy;
+use plimsoll_core::config::workload::{Arrivals, Engine, Policing, Service, Step, Workload, WorkloadClass};
 use plimsoll_simulator::engine::Stall;
 use plimsoll_simulator::run::Setup;
 use plimsoll_simulator::scenario::Scenario;
@@ -69,24 +70,40 @@ fn arrivals() -> impl Strategy<Value = Arrivals> {
     ]
 }
 
-/// The share's weight, the service times, the median objective and what the other may be longer, in ms.
-type Class = (u32, Service, Option<(u64, u64)>);
+/// The share's weight, the service times, the median objective and what the other may be longer, in ms; how important it is, and what
+/// it was promised a second.
+type Class = (u32, Service, Option<(u64, u64)>, u32, Option<f64>);
+
+fn policing() -> impl Strategy<Value = Policing> {
+    use PolicingPolicy::{Auto, Batch, Off, Threshold};
+    let delays = prop::option::of(prop::collection::vec(0u64..200, 1..4));
+    (prop::sample::select(vec![Off, Off, Auto, Batch, Threshold]), delays).prop_map(|(policy, delays)| {
+        let rising = |mut delays: Vec<u64>| {
+            delays.sort_unstable();
+            delays.into_iter().map(Nanos::from_millis).collect()
+        };
+        Policing { policy, ladder: None, delays: delays.map(rising) }
+    })
+}
 
 fn scenario() -> impl Strategy<Value = Scenario> {
     let objective = prop::option::of((1u64..50, 0u64..100));
-    let class = (1u32..10, service(), objective);
+    let promised = prop::option::of(0.1..200.0f64);
+    let class = (1u32..10, service(), objective, 1u32..4, promised);
     let engine = (1u32..40, 1u32..300).prop_map(|(processes, max_queue)| Engine { processes, max_queue });
-    (engine, arrivals(), prop::collection::vec(class, 1..6)).prop_map(|(engine, arrivals, classes)| {
+    let classes = prop::collection::vec(class, 1..6);
+    (engine, arrivals(), policing(), classes).prop_map(|(engine, arrivals, policing, classes)| {
         let total: u32 = classes.iter().map(|(weight, ..)| weight).sum();
-        let class = |(i, (weight, service, objective)): (usize, Class)| {
+        let class = |(i, (weight, service, objective, priority, promised)): (usize, Class)| {
             let ms = Nanos::from_millis;
             let slo = objective.map(|(p50, more)| slo(ms(p50), ms(p50 + more))).unwrap_or_default();
             let share = f64::from(weight) / f64::from(total);
-            WorkloadClass { name: format!("c{i}"), share, service, slo }
+            let min_rate = promised.map(|per_s| format!("{per_s}/s").parse().unwrap());
+            WorkloadClass { slo, priority, min_rate, ..WorkloadClass::new(&format!("c{i}"), share, service) }
         };
         let classes: Vec<_> = classes.into_iter().enumerate().map(class).collect();
         let default_slo = classes[0].slo.clone();
-        let workload = Workload { engine, arrivals, classes, default_slo };
+        let workload = Workload { engine, arrivals, policing, classes, default_slo };
         Scenario::new(workload, std::path::Path::new("")).unwrap()
     })
 }

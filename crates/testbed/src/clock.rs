@@ -1,7 +1,9 @@
 //! The only file of this crate that reads a clock or sleeps.
 #![allow(clippy::disallowed_methods)] // a host has to know the time; everything else is handed a `Clock`
 
+use std::future::poll_fn;
 use std::num::NonZeroU64;
+use std::pin::pin;
 use std::time::Instant;
 
 use plimsoll_core::Nanos;
@@ -44,4 +46,17 @@ pub fn sleep_precisely() {
 pub fn thread_cpu() -> Nanos {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Nanos::from_secs(time.tv_sec as u64) + Nanos(time.tv_nsec as u64)
+}
+
+/// Runs to the end, and tells how much CPU time that took on this thread, which others may use in between.
+pub async fn metered<F: Future>(work: F) -> (F::Output, Nanos) {
+    let mut work = pin!(work);
+    let mut cpu = Nanos::ZERO;
+    let output = poll_fn(|cx| {
+        let start = thread_cpu();
+        let poll = work.as_mut().poll(cx);
+        cpu += thread_cpu().since(start);
+        poll
+    });
+    (output.await, cpu)
 }

@@ -9,6 +9,7 @@ pub mod cli;
 pub mod clock;
 pub mod graph;
 mod http;
+pub mod orca;
 pub mod pages;
 mod pool;
 pub mod server;

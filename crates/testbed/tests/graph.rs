@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
 
-use common::{ask, get, send};
+use common::{ask, get, reported, send};
 use plimsoll_core::{Nanos, rng};
 use plimsoll_testbed::graph::store::{GraphSpec, KINDS, Kind, Vertex};
 use plimsoll_testbed::graph::{Options, broker, shard};
@@ -163,6 +163,16 @@ fn compare_with_reference(spec: GraphSpec) -> Vec<Value> {
         }
     }
     answers
+}
+
+#[test]
+fn an_answer_reports_what_it_cost_the_broker() {
+    let mut options = options(GraphSpec { vertices: 300, degree: 6, seed: 1 });
+    options.shard.subquery_cost = Nanos::from_millis(20);
+    let store = start(&options);
+    let [cpu, data, _, in_service] = reported(&store.get("/q/QT7?src=1&dst=2"));
+    assert!(cpu > 0.0 && data >= 0.02, "two rounds of the shards' time, and some of its own: {cpu} {data}");
+    assert_eq!(in_service, 1.0);
 }
 
 #[test]

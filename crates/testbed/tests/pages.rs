@@ -8,12 +8,13 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{ask, get, send};
+use common::{ask, get, reported, send};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use plimsoll_core::Nanos;
 use plimsoll_testbed::clock::Clock;
+use plimsoll_testbed::orca::Form;
 use plimsoll_testbed::pages::{self, Options, Route};
 use plimsoll_testbed::server::Server;
 use plimsoll_testbed::work::WorkKind;
@@ -42,6 +43,33 @@ fn a_page_says_how_long_it_took() {
     let app_ms: f64 = timing.split("\r\n").next().unwrap().parse().unwrap();
     assert!(app_ms >= 30.0, "{app_ms}");
     assert!(get(server.addr(), "/nothing").starts_with("HTTP/1.1 404"));
+}
+
+#[test]
+fn a_page_reports_what_it_cost_and_how_busy_the_server_is() {
+    let server = start(options(Nanos::from_millis(50)));
+    let addr = server.addr();
+    let [cpu, data, _, in_service] = reported(&get(addr, "/cheap"));
+    assert!(cpu < 0.045 && cpu + data >= 0.05, "it waited: {cpu} {data}");
+    assert_eq!(in_service, 1.0);
+    let asked: Vec<_> = (0..3).map(|_| thread::spawn(move || get(addr, "/cheap"))).collect();
+    let delays = asked.into_iter().map(|answer| reported(&answer.join().unwrap())[2]);
+    assert!(delays.fold(0.0, f64::max) >= 50.0, "one of them waited for another");
+
+    let server = start(Options { work: WorkKind::Cpu, ..options(Nanos::from_millis(20)) });
+    let [cpu, data, ..] = reported(&get(server.addr(), "/cheap"));
+    assert!(cpu > 0.005 && data == 0.0, "it computed: {cpu} {data}");
+}
+
+#[test]
+fn a_report_has_the_form_that_was_asked_for() {
+    let has = |orca: Form, text: &str| {
+        let server = start(Options { orca, ..options(Nanos::from_millis(1)) });
+        get(server.addr(), "/cheap").contains(text)
+    };
+    assert!(has(Form::Json, "endpoint-load-metrics: JSON {\"request_cost\":{\"cpu\":"));
+    assert!(has(Form::Bin, "endpoint-load-metrics-bin: I"));
+    assert!(!has(Form::Off, "endpoint-load-metrics"));
 }
 
 #[test]

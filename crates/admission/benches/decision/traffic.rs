@@ -79,6 +79,7 @@ impl Traffic {
     pub fn learnt_gate(&self, policy: &Policy) -> Gate {
         let spec = GateSpec {
             slos: self.slos(),
+            ranks: Vec::new(),
             fair_share: Vec::new(),
             slots: Slots::Fixed(SLOTS),
             max_queue: MAX_QUEUE,

@@ -56,6 +56,12 @@ impl Gradient2 {
     pub fn move_to(&mut self, limit: f64) {
         self.limit = limit.clamp(1.0, self.max);
     }
+
+    /// The same with another bound.
+    pub fn scale_to(&mut self, limit: f64, max: f64) {
+        self.max = max;
+        self.move_to(limit);
+    }
 }
 
 impl Limit for Gradient2 {

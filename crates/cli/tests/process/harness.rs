@@ -147,6 +147,15 @@ pub fn get(address: SocketAddr, path: &str) -> Result<Answer, String> {
     Connection::open(address).map_err(|e| format!("connect: {e}"))?.get(path)
 }
 
+/// One PUT of a text on a connection of its own.
+pub fn put(address: SocketAddr, path: &str, body: &str) -> Answer {
+    let mut connection = Connection::open(address).unwrap();
+    let length = body.len();
+    let request = format!("PUT {path} HTTP/1.1\r\nhost: test\r\ncontent-length: {length}\r\n\r\n{body}");
+    connection.0.get_mut().write_all(request.as_bytes()).unwrap();
+    connection.receive().unwrap()
+}
+
 /// Clients that send one request after the other, on connections that they keep, and open a new one now and then.
 pub struct Load {
     stop: Arc<AtomicBool>,
@@ -157,14 +166,24 @@ pub struct Load {
 
 impl Load {
     pub fn start(address: SocketAddr, clients: usize, path: &'static str) -> Load {
+        // Some renew their connection often, so that accepting is tested as much as keeping.
+        Load::renewing(address, clients, path, |n| if n.is_multiple_of(2) { 3 } else { 1_000 })
+    }
+
+    /// The same; says of each client after how many requests it renews its connection.
+    pub fn renewing(
+        address: SocketAddr,
+        clients: usize,
+        path: &'static str,
+        after: fn(usize) -> usize,
+    ) -> Load {
         let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let failures = Arc::new(Mutex::new(Vec::new()));
         let client = |n: usize| {
             let (stop, sent, failures) = (Arc::clone(&stop), Arc::clone(&sent), Arc::clone(&failures));
             std::thread::spawn(move || {
                 let fail = |what: String| failures.lock().unwrap().push(what);
-                // Some renew their connection often, so that accepting is tested as much as keeping.
-                let renew = if n.is_multiple_of(2) { 3 } else { 1_000 };
+                let renew = after(n);
                 while !stop.load(SeqCst) {
                     let mut connection = match Connection::open(address) {
                         Ok(connection) => connection,
@@ -243,9 +262,20 @@ impl Sentry {
     }
 
     pub fn start_binary(binary: &Path, config: &str, arguments: &[&str]) -> Sentry {
+        Sentry::start_by(binary, &on_free_ports(config), arguments)
+    }
+
+    /// Another one on the same port, with an admin address of its own.
+    pub fn beside(&self, config: &str) -> Sentry {
+        let config = on_free_ports(config).replacen("127.0.0.1:0", &self.address.to_string(), 1);
+        let binary = Path::new(env!("CARGO_BIN_EXE_plimsoll"));
+        Sentry::start_by(binary, &config, &["--admin", "127.0.0.1:0"])
+    }
+
+    fn start_by(binary: &Path, config: &str, arguments: &[&str]) -> Sentry {
         let scratch = Scratch::new();
         let path = scratch.0.join("plimsoll.toml");
-        std::fs::write(&path, on_free_ports(config)).unwrap();
+        std::fs::write(&path, config).unwrap();
         let mut parent = Command::new(binary)
             .args(["sentry", "--config"])
             .arg(&path)

@@ -3,8 +3,11 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // Threads and clocks are what this is about.
 
 mod admin;
+mod busy;
+mod group;
 mod harness;
 mod lifecycle;
+mod pools;
 mod record;
 mod reload;
 mod upgrade;

@@ -9,10 +9,15 @@ use crate::harness::{Connection, Sentry, Upstream};
 
 /// Runs clients against a sentry that cannot serve them all, under this policy, and returns the sentry with its record.
 fn record(policy: &str) -> (Sentry, std::path::PathBuf) {
+    record_with(&format!("admission = {policy}"), "")
+}
+
+/// The same with these keys of the pool, and these of its quick class.
+fn record_with(pool: &str, quick: &str) -> (Sentry, std::path::PathBuf) {
     let upstream = Upstream::start();
     let config = format!(
-        "threads = 2\n[pool.test]\nservers = [\"{}\"]\nworkers = 2\nmax_queue = 20\nadmission = {policy}\n\
-         [class.quick]\nmatch = [{{ path = \"/2\" }}]\nslo = {{ p50 = \"8ms\", p90 = \"20ms\" }}\n\
+        "threads = 2\n[pool.test]\nservers = [\"{}\"]\nworkers = 2\nmax_queue = 20\n{pool}\n\
+         [class.quick]\nmatch = [{{ path = \"/2\" }}]\nslo = {{ p50 = \"8ms\", p90 = \"20ms\" }}\n{quick}\
          fair_share = \"address\"\n[class.default]\nslo = {{ p50 = \"30ms\", p90 = \"60ms\" }}\n",
         upstream.address
     );
@@ -60,6 +65,28 @@ fn every_policy_decides_the_same_in_production_and_in_replay() {
         eprintln!("{policy}: {summary:?}");
         assert_eq!(summary.gates, 1);
         assert!(summary.admitted >= 200 && summary.refused > 0, "{policy}: {summary:?}");
+    }
+}
+
+#[test]
+fn policing_decides_the_same_in_production_and_in_replay() {
+    for policy in ["batch", "threshold", "auto", "off"] {
+        let pool = format!(
+            "policing = {{ policy = \"{policy}\" }}\nadmission = {{ policy = \"bouncer\" }}\n\
+             ladder = [{{ below = \"50/s\", mean = \"20ms\" }}, {{ mean = \"30ms\" }}]"
+        );
+        let (_sentry, path) = record_with(&pool, "priority = 1\nmin_rate = \"20/s\"\n");
+        let summary = replay(&path).unwrap_or_else(|error| panic!("{policy}: {error}"));
+        eprintln!("{policy}: {summary:?}");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let count = |what: &str| text.lines().filter(|line| line.contains(what)).count();
+        assert!(summary.admitted >= 200, "{policy}: {summary:?}");
+        assert!(count("\"answer\":\"admit promise\"") > 20 && count("\"promised\":true") > 20, "{policy}");
+        let policed = count("\"answer\":\"refuse policing") + count("\"misfit\":[");
+        assert!((policy == "off") == (policed == 0), "{policy}: {policed} were refused by the police");
+        if policy == "batch" {
+            assert!(count("\"event\":\"push\"") > 0 && count("\"event\":\"process\"") > 0);
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use super::report::Report;
 use super::table::table;
 use super::units::Rate;
 use super::value::{Node, Shape, Value};
-use crate::Slo;
+use crate::{Nanos, Slo};
 
 table! {
     /// A class of requests.
@@ -19,12 +19,17 @@ table! {
         matches: Vec<Match> as "match" = [],
         /// Its objective, or the name of one. Without, only `max_queue` and deadlines bound it.
         slo: Option<SloRef>,
-        /// From 1, the most important, to 100. The servers are told, in `priority_header`.
+        /// From 1, the most important, to 100. Under overload lesser classes give way. The servers are told, in
+        /// `priority_header`.
         priority: u32 [1..=100] = 5,
-        /// What one served request is worth, in any unit that all classes share.
-        revenue: f64 [0.0..=1e12] = 1.0,
-        /// Requests that are guaranteed to pass. Not in this version.
+        /// What one served request is worth, in any unit that all classes share. Among classes of one priority those that
+        /// are worth less give way.
+        revenue: f64 [1e-9..=1e12] = 1.0,
+        /// The rate up to which requests pass untested: only `max_queue`, deadlines and connection limits refuse them.
         min_rate: Option<Rate>,
+        /// How long a request takes on a server that has nothing else to do, where that is known. It is measured anyway;
+        /// written down, promises that cannot be kept are found before they are made.
+        service_time: Option<Nanos> ["1us"..="1h"],
         /// Who serves it; only needed where there are several pools.
         pool: Option<String>,
         /// By what its clients are told apart, so that none takes the whole class's share: "address", or
@@ -123,8 +128,10 @@ pub struct Class {
     pub priority: u32,
     /// What one served request is worth, in any unit.
     pub revenue: f64,
-    /// Requests that are guaranteed to pass.
+    /// The rate up to which requests pass untested.
     pub min_rate: Option<Rate>,
+    /// How long one takes on an idle server, where the user knows.
+    pub service_time: Option<Nanos>,
     /// Index into [`Config::pools`](super::Config).
     pub pool: usize,
     /// By what its clients are told apart so that none takes the whole class's share.

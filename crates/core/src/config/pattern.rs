@@ -22,7 +22,7 @@ fn check_length(text: &str) -> Result<(), String> {
 
 /// A path template, split at its slashes. It is compared with the path as the client sent it: nothing is decoded, and
 /// a slash at the end counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PathPattern {
     /// What must stand between the slashes.
     pub segments: Vec<Segment>,
@@ -32,7 +32,7 @@ pub struct PathPattern {
 }
 
 /// What one segment of a path must be.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Segment {
     /// Exactly this; empty after a slash at the end.
     Literal(String),

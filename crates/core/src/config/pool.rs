@@ -7,16 +7,17 @@ use serde_json::json;
 
 use super::address::Server;
 use super::admission::{Admission, Mode};
+use super::provision::Provision;
 use super::report::Report;
 use super::table::{choice, table};
 use super::value::{Node, Shape, Value};
-use crate::Nanos;
+use crate::{Ladder, Nanos};
 
 table! {
     /// Servers that do the same work: one queue in front of all their workers.
     pub struct Pool(name) {
-        /// `host:port` or a URL with `http://` or `https://`; at least one.
-        servers: Vec<Server>,
+        /// `host:port` or a URL with `http://` or `https://`; at least one, unless `provision` starts them.
+        servers: Vec<Server> = [],
         /// Requests that one server works on at once, or "adaptive": found by measuring, for those who do not know.
         workers: Workers = "adaptive",
         /// Requests that wait at most, whatever the policy thinks. 800 is what all policies of the paper ran with.
@@ -25,8 +26,11 @@ table! {
         protocol: Protocol = "auto",
         /// Which requests may enter the queue.
         admission: Admission = {},
-        /// Which classes pass the gate when there is too much of everything. Not in this version.
+        /// Which classes, and which of their requests, pass the gate when there is too much of everything.
         policing: Policing = {},
+        /// The mean response time that the pool owes at which arrival rate, so that more load may be answered more slowly
+        /// instead of not at all. Policing holds every request to it, beside its class's own objective.
+        ladder: Option<Ladder>,
         /// How long connecting to a server may take.
         connect_timeout: Nanos ["1ms"..="10m"] = "1s",
         /// How long a server may take until its response head, and pause in the response.
@@ -44,6 +48,8 @@ table! {
         tls_ca: Option<PathBuf>,
         /// Idle connections that are kept to one server. Connecting again costs a round trip, keeping costs a socket.
         max_idle_connections: u32 [0..=100000] = 256,
+        /// Servers that the controller starts and stops as the load asks for. Left out, there are those of `servers`.
+        provision: Option<Provision>,
     }
 }
 
@@ -84,9 +90,11 @@ table! {
 }
 
 table! {
-    /// Policing by class.
+    /// Policing by class and size. A request is held to the mean that its class, or the pool's ladder, is owed; without
+    /// either, to its class's highest percentile.
     pub struct Policing {
-        /// How: by batches, by thresholds, or whichever fits the load.
+        /// How: "batch" looks at sizes and classes, "threshold" at classes alone and costs less; "auto" goes over to
+        /// the second while the sentry itself is too busy for the first.
         policy: PolicingPolicy = "off",
         /// Whether it acts.
         mode: Mode = "enforce",

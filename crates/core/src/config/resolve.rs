@@ -3,14 +3,15 @@
 use std::net::IpAddr;
 
 use super::class::{Class, ClassTable, Match};
+use super::controller::Controller;
 use super::objective::SloRef;
-use super::pool::{PolicingPolicy, Pool};
+use super::pool::{Pool, Workers};
 use super::report::{Report, Span};
 use super::sentry::Sentry;
 use super::suggest::{did_you_mean, one_of};
 use super::table::{literal, table};
 use super::value::{Derived, Node, Tables};
-use super::{Policy, WaitLimit};
+use super::{Policy, WaitLimit, controller, provision};
 use crate::{MAX_CLASSES, Slo};
 
 /// Most matches of all classes together; each is held against all before it.
@@ -21,6 +22,8 @@ table! {
     pub struct ConfigFile {
         /// The gateway: where it listens, what it holds its clients to, whom it trusts.
         sentry: Sentry = {},
+        /// The controller: which sentries it reads, and how many servers and sentries it may have.
+        controller: Controller = {},
         /// Servers that do the same work, behind one queue. At least one pool.
         pool: Tables<Pool>,
         /// Objectives with a name, for classes that share one.
@@ -35,6 +38,8 @@ table! {
 pub struct Config {
     /// The gateway.
     pub sentry: Sentry,
+    /// Who sizes the pools.
+    pub controller: Controller,
     /// In the order of the file; at least one.
     pub pools: Vec<Pool>,
     /// In the order of the file, `default` last; the index is the [`ClassId`](crate::ClassId).
@@ -57,8 +62,11 @@ impl Derived for Config {
         check_matches(&classes, root, report);
         for (index, pool) in pools.iter().enumerate() {
             check_pool(index, pool, &classes, root, report);
+            check_promises(index, pool, &classes, root, report);
         }
-        Some(Config { sentry: file.sentry, pools, classes })
+        controller::check(&file.controller, &pools, root, report);
+        provision::check_ports(&pools, file.controller.sentry_ports, root, report);
+        Some(Config { sentry: file.sentry, controller: file.controller, pools, classes })
     }
 }
 
@@ -93,20 +101,18 @@ fn takes(a: IpAddr, b: IpAddr) -> bool {
 
 fn check_pool(index: usize, pool: &Pool, classes: &[Class], root: Node<'_>, report: &mut Report) {
     let at = |path: &[&str]| root.at(&[&["pool", &pool.name], path].concat());
-    if pool.servers.is_empty() {
-        report
-            .error(at(&["servers"]), "`servers` is empty; write for example servers = [\"127.0.0.1:9001\"]");
+    if pool.servers.is_empty() && pool.provision.is_none() {
+        let written = root.find(&["pool", &pool.name]).get_ref().get("servers").is_some();
+        let wrong = if written { "empty; write" } else { "missing; add" };
+        let message = format!("`servers` is {wrong} for example servers = [\"127.0.0.1:9001\"]");
+        report.error(at(&["servers"]), message);
     }
+    provision::check(pool, root, report);
     if let Some(twice) = (1..pool.servers.len()).find(|&i| pool.servers[..i].contains(&pool.servers[i])) {
         let span =
             root.find(&["pool", &pool.name, "servers"]).get_ref().get(twice).map(|server| server.span());
         let message = format!("server {} is there twice; remove one of them", pool.servers[twice]);
         report.error(span.unwrap_or_else(|| at(&["servers"])), message);
-    }
-    if pool.policing.policy != PolicingPolicy::Off {
-        let message =
-            "`policing` is not in this version and has no effect; write policy = \"off\" or leave it out";
-        report.warn(at(&["policing"]), message);
     }
     let ours: Vec<&str> =
         classes.iter().filter(|class| class.pool == index).map(|class| class.name.as_str()).collect();
@@ -120,6 +126,42 @@ fn check_pool(index: usize, pool: &Pool, classes: &[Class], root: Node<'_>, repo
         for (name, _) in limits.iter().filter(|(name, _)| !ours.contains(&name.as_str())) {
             let message = format!("no class `{name}` in pool `{}`; {}", pool.name, did_you_mean(name, &ours));
             report.error(at(&["admission", "limit", name]), message);
+        }
+    }
+}
+
+/// Promises that cannot be kept whatever is done, as far as service times were written down.
+fn check_promises(index: usize, pool: &Pool, classes: &[Class], root: Node<'_>, report: &mut Report) {
+    let known = classes
+        .iter()
+        .filter(|class| class.pool == index)
+        .filter_map(|class| Some((class, class.service_time?)));
+    let mut promised = 0.0;
+    for (class, service) in known {
+        let at = |key: &str| root.at(&["class", &class.name, key]);
+        if let Some(mean) = class.slo.mean().filter(|&mean| mean <= service) {
+            let name = &class.name;
+            report.error(at("slo"), format!("a mean of {mean} cannot be had where serving [class.{name}] takes {service}; write more than that"));
+        }
+        if let Some(mean) =
+            pool.ladder.as_ref().map(|ladder| ladder.owed_at(0.0)).filter(|&mean| mean <= service)
+        {
+            let message = format!(
+                "a mean of {mean} cannot be had where serving [class.{}] takes {service}; write more than that",
+                class.name
+            );
+            report.error(root.at(&["pool", &pool.name, "ladder"]), message);
+        }
+        let Some(rate) = class.min_rate else { continue };
+        promised += rate.per_s * service.as_secs_f64();
+        let Workers::Fixed(workers) = pool.workers else { continue };
+        // What a promise may need, the controller may start.
+        let most = pool.provision.as_ref().map_or(0, |provision| provision.max as usize);
+        let slots = f64::from(workers) * pool.servers.len().max(most) as f64;
+        if slots > 0.0 && promised > slots {
+            let (least, pool) = (promised.ceil(), &pool.name);
+            report.error(at("min_rate"), format!("the promised rates of pool `{pool}` keep {least} workers busy up to here, and it has {slots}; promise less, or add servers"));
+            return;
         }
     }
 }
@@ -168,9 +210,6 @@ fn resolve_class(
             report.error(at("match"), message);
         }
     }
-    if table.min_rate.is_some() {
-        report.warn(at("min_rate"), "`min_rate` is not in this version and has no effect; remove it");
-    }
     let slo = match table.slo {
         None => Some(Slo::default()),
         Some(SloRef::Inline(slo)) => Some(slo),
@@ -194,8 +233,18 @@ fn resolve_class(
             None
         }
     };
-    let ClassTable { matches, priority, revenue, min_rate, fair_share, .. } = table;
-    Some(Class { name, matches, slo: slo?, priority, revenue, min_rate, pool: pool?, fair_share })
+    let ClassTable { matches, priority, revenue, min_rate, service_time, fair_share, .. } = table;
+    Some(Class {
+        name,
+        matches,
+        slo: slo?,
+        priority,
+        revenue,
+        min_rate,
+        service_time,
+        pool: pool?,
+        fair_share,
+    })
 }
 
 /// The index of what a class names.

@@ -46,8 +46,7 @@ fn the_sample_of_the_design_reads_as_meant() {
         slo = { p50 = "30ms", p90 = "400ms" }
     "#;
     let (config, warnings) = parse::<Config>(text, "test.toml").unwrap();
-    let warned: Vec<_> = warnings.iter().map(|warning| warning.line).collect();
-    assert_eq!(warned, [10, 19], "policing and min_rate are for later: {warnings:?}");
+    assert!(warnings.is_empty(), "{warnings:?}");
 
     assert_eq!(config.sentry.listen.0, ["0.0.0.0:8080".parse().unwrap()]);
     let [pool] = config.pools.as_slice() else { panic!("{:?}", config.pools) };

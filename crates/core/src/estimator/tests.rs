@@ -165,3 +165,46 @@ fn without_objectives_nothing_is_too_much() {
     estimator.tick(INTERVAL);
     assert!(estimator.waiting(A).is_within());
 }
+
+#[test]
+fn a_mean_is_an_objective_like_any_other() {
+    let mean = Slo::new([(Statistic::Mean, Nanos::from_millis(31))]).unwrap();
+    let estimator = Estimator::new(vec![mean], 2, Nanos::ZERO);
+    warm(&estimator, A, 100, 5);
+    warm(&estimator, A, 100, 15);
+    estimator.tick(INTERVAL);
+    // 10 ms on average leave 21 ms for the queue: 42 ms of work at two slots, less a turn, which is 10 ms.
+    let mut fits = 0;
+    while estimator.waiting(A).is_within() {
+        estimator.enqueue(A);
+        fits += 1;
+    }
+    assert_eq!(fits, 4, "of 10 ms each, the last of which may find 32 ms");
+}
+
+#[test]
+fn the_queue_is_too_long_for_lesser_classes_first() {
+    const B: ClassId = ClassId(1);
+    const C: ClassId = ClassId(2);
+    let estimator =
+        Estimator::new(vec![slo(30, 60), slo(30, 60), slo(200, 400)], 10, Nanos::ZERO).ranked(vec![1, 0, 2]);
+    let allowed = |class| estimator.waiting(class).allowed_ns;
+    warm(&estimator, A, 100, 10);
+    estimator.tick(INTERVAL);
+    assert!(allowed(C) <= allowed(A) * 3 / 4 + 1, "C gives way to A, which asks");
+    let alone = allowed(A);
+    warm(&estimator, B, 100, 10);
+    estimator.tick(INTERVAL + INTERVAL);
+    assert!(allowed(B).abs_diff(alone) < MS, "nobody is above B");
+    assert!((allowed(A) as f64 / allowed(B) as f64 - 0.75).abs() < 1e-6);
+    assert!((allowed(C) as f64 / allowed(B) as f64 - 0.6).abs() < 1e-6, "however loose its own objective");
+}
+
+#[test]
+fn who_cannot_be_served_at_all_keeps_nobody_out() {
+    let estimator = Estimator::new(vec![slo(1, 2), slo(30, 60)], 10, Nanos::ZERO).ranked(vec![0, 1]);
+    warm(&estimator, A, 100, 10);
+    warm(&estimator, ClassId(1), 100, 10);
+    estimator.tick(INTERVAL);
+    assert!(!estimator.waiting(A).is_within() && estimator.waiting(ClassId(1)).is_within());
+}

@@ -51,7 +51,7 @@ fn a_refusal_says_what_was_expected_and_what_is_owed() {
         other => panic!("{other:?}"),
     };
     let answer = police.offer(GOLD, MS(100), &busy(950), Nanos::ZERO, &mut rng);
-    assert_eq!(refusal(answer), "policing; limit=mean; estimate=1.05s; objective=1s");
+    assert_eq!(refusal(answer), "policing; limit=mean; estimate=1.4s; objective=1s");
     let police = self::police(Choice::Always(Policer::Threshold));
     police.threshold.set(&[Demand::default(), Demand { per_s: 100.0, service_s: 0.1 }], 0.0);
     let answer = police.offer(SILVER, MS(100), &busy(10), Nanos::ZERO, &mut rng);
@@ -114,7 +114,7 @@ fn the_threshold_follows_what_arrives_and_leaves_out_what_was_promised() {
 fn a_ladder_owes_less_at_higher_rates_and_does_not_flicker_at_the_edge() {
     let ladder = Ladder::new(vec![(1_000.0, MS(200))], MS(500)).unwrap();
     let police = Police::new(&[class(1, 1.0, 0.0)], Some(ladder), Choice::Auto, Nanos::ZERO);
-    assert_eq!(police.terms(0).target, MS(200));
+    assert_eq!(police.owed(0), MS(200));
     let mut rng = seeded(1, 0);
     let mut owed_after = |per_s: u64, from_ms: u64| {
         for ms in from_ms..from_ms + 5_000 {
@@ -122,7 +122,7 @@ fn a_ladder_owes_less_at_higher_rates_and_does_not_flicker_at_the_edge() {
             (0..n).for_each(|_| _ = police.offer(ClassId(0), MS(1), &busy(10), MS(ms), &mut rng));
             police.tick(&scene(busy(10), 0.1), MS(ms + 1));
         }
-        police.terms(0).target
+        police.owed(0)
     };
     let owed = [(1_050, 0), (950, 5_000), (500, 10_000)].map(|(per_s, from_ms)| owed_after(per_s, from_ms));
     assert_eq!(owed, [MS(500), MS(500), MS(200)]);
@@ -136,4 +136,184 @@ fn a_busy_sentry_changes_to_the_threshold() {
         police.policer()
     };
     assert_eq!((policer_after(0.7, 600), policer_after(0.9, 1_200)), (Policer::Batch, Policer::Threshold));
+}
+
+#[test]
+fn classes_that_are_alike_are_of_one_rank() {
+    let (alike, looser) = (class(5, 1.0, 0.0), ClassSpec { target: MS(2_000), ..class(5, 1.0, 0.0) });
+    let classes = [alike, class(1, 1.0, 0.0), looser, ClassSpec { promised_per_s: 3.0, ..alike }];
+    let police = Police::new(&classes, None, Choice::Auto, Nanos::ZERO);
+    assert_eq!(*police.ranks, [1, 0, 2, 1]);
+    assert_eq!([0, 1, 2].map(|rank| police.owed(rank)), [MS(1_000), MS(1_000), MS(2_000)]);
+    assert_eq!(*police.order[1], [ClassId(0), ClassId(3)]);
+}
+
+#[test]
+fn the_first_who_finds_no_room_makes_lesser_classes_wait_at_once() {
+    let (police, mut rng) = (police(Choice::Auto), seeded(1, 0));
+    let mut offer = |class, size, load: &Load| police.offer(class, size, load, MS(1), &mut rng);
+    // Who is too big for an empty pool says nothing about room.
+    assert!(matches!(offer(SILVER, MS(800), &busy(0)), Answer::Now(Verdict::Refuse(_))));
+    assert_eq!(offer(SILVER, MS(100), &busy(0)), Answer::Now(Verdict::Admit(Grant::Estimate)));
+    assert!(matches!(offer(SILVER, MS(100), &busy(950)), Answer::Now(Verdict::Refuse(_))));
+    assert_eq!(offer(SILVER, MS(100), &busy(0)), Answer::Waits { rank: 1, delay: MS(125) });
+    assert_eq!(offer(GOLD, MS(100), &busy(0)), Answer::Now(Verdict::Admit(Grant::Estimate)));
+    // Not for longer than it takes to find out that it was nothing.
+    (1..12).for_each(|i| _ = police.tick(&scene(busy(0), 0.1), MS(600 * i)));
+    assert_eq!(police.terms(1).delay, Nanos::ZERO);
+}
+
+#[test]
+fn fixed_delays_stay_as_they_are() {
+    let delays = [Nanos::ZERO, MS(50)];
+    let police = police(Choice::Always(Policer::Batch)).with_fixed_delays(&delays);
+    assert_eq!(delays_after(&police, busy(950), 0), [Nanos::ZERO, MS(50), MS(50)]);
+    assert_eq!(delays_after(&police, busy(0), 6_000), [Nanos::ZERO, MS(50), MS(50)]);
+}
+
+/// The two counters are read one after the other while requests go on: more can have found no room than have asked.
+#[test]
+fn never_more_than_all_are_taken_to_have_found_no_room() {
+    let police = police(Choice::Always(Policer::Batch));
+    for tick in 1..6 {
+        police.counted.asked.store(2, Relaxed);
+        police.counted.misfits.store(3, Relaxed);
+        police.tick(&scene(busy(950), 0.1), MS(500 * tick));
+        let refused = police.learning.try_lock().unwrap().refused;
+        assert!(refused > 0.0 && refused <= 1.0, "{refused}");
+    }
+}
+
+/// As many classes as a config may have, of which half were promised nothing, and whatever the pool may say of itself.
+#[test]
+fn numbers_stay_numbers_with_most_classes_and_any_pool() {
+    let class = |i: u32| ClassSpec {
+        priority: 1 + i % 200,
+        revenue: f64::from(i % 7),
+        promised_per_s: [0.0, 2.0][i as usize % 2],
+        target: [MS(1_000), Nanos::MAX, Nanos::ZERO][i as usize % 3],
+    };
+    let classes: Vec<ClassSpec> = (0..plimsoll_core::MAX_CLASSES as u32).map(class).collect();
+    let loads = [
+        busy(300),
+        busy(0),
+        Load { servers: 0, ..busy(300) },
+        Load { servers: u32::MAX, in_service: f64::NAN, ..busy(1) },
+        Load { queue_delay: Nanos::MAX, in_service: f64::INFINITY, ..busy(1) },
+    ];
+    let means: [&dyn Fn(ClassId) -> Nanos; 3] = [&|_| MS(5), &|_| Nanos::ZERO, &|_| Nanos::MAX];
+    for choice in [Choice::Always(Policer::Batch), Choice::Always(Policer::Threshold), Choice::Auto] {
+        let (police, mut rng) = (Police::new(&classes, None, choice, Nanos::ZERO), seeded(1, 0));
+        let mut batch = crate::batch::Batch::new(classes.len(), 10_000);
+        let (mut offered, mut answered) = (0, 0);
+        for i in 0..60u64 {
+            let (load, now) = (loads[i as usize % 5], MS(600 * i));
+            for class in 0..classes.len() {
+                let size = [MS(1), Nanos::ZERO, Nanos::MAX][class % 3];
+                offered += 1;
+                match police.offer(ClassId(class as u16), size, &load, now, &mut rng) {
+                    Answer::Waits { rank, delay } => {
+                        assert!(batch.push(rank, size, delay, now, ()).is_none());
+                    }
+                    Answer::Now(_) => answered += 1,
+                }
+            }
+            while batch.due() <= now {
+                batch.process(
+                    now,
+                    &load,
+                    |rank| police.terms(rank),
+                    |(), _, outcome| {
+                        police.processed(outcome);
+                        answered += 1;
+                        true
+                    },
+                );
+            }
+            let mean = means[i as usize % 3];
+            police.tick(&Scene { load, mean, sentry_busy: [0.1, f64::NAN][i as usize % 2] }, now);
+            let delays: Vec<Nanos> = (0..classes.len()).map(|rank| police.terms(rank).delay).collect();
+            assert!(delays.is_sorted() && delays[0] == Nanos::ZERO && delays[255] <= Nanos::from_secs(1));
+            let mut shares = (0..classes.len()).map(|rank| police.threshold.share(rank));
+            assert!(shares.all(|share| (0.0..=1.0).contains(&share)));
+        }
+        assert_eq!(answered + batch.waiting(), offered);
+    }
+}
+
+/// Many threads offer, one of them ticks, and each has a batch: everybody is answered once.
+#[test]
+fn threads_that_share_it_answer_everybody() {
+    let police = police(Choice::Auto);
+    let full = busy(950);
+    let each = 20_000u64;
+    let answered: u64 = std::thread::scope(|scope| {
+        let thread = |id: u64| {
+            let (police, full) = (&police, &full);
+            move || {
+                let (mut rng, mut batch) = (seeded(1, id), crate::batch::Batch::new(3, 1_000));
+                let mut answered = 0;
+                for i in 0..each {
+                    let now = Nanos::from_micros(200 * i);
+                    let class = [GOLD, SILVER, BRONZE][i as usize % 3];
+                    match police.offer(class, MS(100), full, now, &mut rng) {
+                        Answer::Waits { rank, delay } => {
+                            answered += u64::from(batch.push(rank, MS(100), delay, now, ()).is_some());
+                        }
+                        Answer::Now(_) => answered += 1,
+                    }
+                    let at = if i + 1 < each { now } else { now + Nanos::from_secs(9) };
+                    while batch.due() <= at {
+                        batch.process(
+                            at,
+                            full,
+                            |rank| police.terms(rank),
+                            |(), _, outcome| {
+                                police.processed(outcome);
+                                answered += 1;
+                                true
+                            },
+                        );
+                    }
+                    police.tick(&scene(*full, if i % 3 == 0 { 0.9 } else { 0.5 }), now);
+                }
+                answered
+            }
+        };
+        let threads: Vec<_> = (0..4).map(|id| scope.spawn(thread(id))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(answered, 4 * each);
+}
+
+#[test]
+fn small_ones_of_lesser_classes_leave_room_for_big_ones_above_them() {
+    let police = police(Choice::Always(Policer::Batch)).with_fixed_delays(&[Nanos::ZERO]);
+    let mut rng = seeded(1, 0);
+    let judged = |queue_ms, ms| police.judge(2, MS(ms), &busy(queue_ms)).is_admit();
+    assert!(judged(700, 20), "three quarters of a second are owed, and nobody else was seen");
+    police.offer(GOLD, MS(200), &busy(10), MS(1), &mut rng);
+    police.tick(&scene(busy(10), 0.1), MS(600));
+    assert_eq!([0, 1, 2].map(|rank| police.terms(rank).above), [Nanos::ZERO, MS(200), MS(200)]);
+    // With 550 ms waiting gold finds the 200 ms that it needs, and so it does behind whoever is let in here.
+    assert!(judged(540, 20) && !judged(560, 20) && judged(540, 150) && !judged(560, 150));
+    // A giant is left half of what is owed at most, and is forgotten when no more come.
+    police.offer(GOLD, MS(5_000), &busy(10), MS(700), &mut rng);
+    police.tick(&scene(busy(10), 0.1), MS(1_200));
+    assert_eq!(police.terms(2).above, MS(375));
+    (3..200).for_each(|i| _ = police.tick(&scene(busy(10), 0.1), MS(600 * i)));
+    assert!(police.terms(2).above < MS(1) && judged(700, 20));
+}
+
+#[test]
+fn until_something_is_known_nobody_waits() {
+    let (police, mut rng) = (police(Choice::Auto), seeded(1, 0));
+    let mut offer = |class, load: &Load| police.offer(class, Nanos::ZERO, load, MS(1), &mut rng);
+    let refused = |answer| match answer {
+        Answer::Now(Verdict::Refuse(refusal)) => refusal.to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(offer(SILVER, &Load { idle: true, ..busy(0) }), Answer::Now(Verdict::Admit(Grant::Estimate)));
+    assert_eq!(refused(offer(GOLD, &busy(0))), "policing; limit=cold-start; estimate=1; objective=0");
+    assert_eq!(offer(BRONZE, &busy(0)), Answer::Now(Verdict::Admit(Grant::Promise)));
 }

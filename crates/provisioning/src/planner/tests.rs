@@ -1,7 +1,7 @@
 use super::*;
 
 const BOUNDS: Bounds = Bounds { least: 2, most: 12, slots: 4 };
-const PACE: Pace = Pace { step: 4, gap: Nanos::from_secs(300), refused: 0.05 };
+const PACE: Pace = Pace { step: 4, gap: Nanos::from_secs(300), period: Nanos::from_secs(300), refused: 0.05 };
 /// A day in gaps.
 const DAY: usize = 288;
 
@@ -140,4 +140,37 @@ fn what_cannot_be_had_or_cannot_be_is_said_and_changes_nothing() {
 fn bounds_that_contradict_each_other_keep_the_promise() {
     let planner = Planner::new(Bounds { least: 5, most: 3, slots: 4 }, PACE, DAY, 1);
     assert_eq!(planner.servers, 5);
+}
+
+#[test]
+fn an_application_that_falls_silent_keeps_no_more_than_it_must() {
+    let mut planner = Planner::new(BOUNDS, PACE, DAY, 8);
+    let silent = Load { per_s: 0.0, arrivals_scv: 1.0, service_s: 0.0, service_scv: 0.0 };
+    for s in (0..4 * 3_600).step_by(10) {
+        let load = if s < 3_600 { load(300.0) } else { silent };
+        planner.plan(&Observation { load, ..seen(s, 0.0, 0.0) });
+    }
+    assert_eq!(planner.servers(), BOUNDS.least);
+}
+
+#[test]
+fn before_anything_was_served_refusals_lead_the_way() {
+    let unknown = |per_s| Load { per_s, arrivals_scv: 1.0, service_s: 0.0, service_scv: 0.0 };
+    let mut planner = Planner::new(BOUNDS, PACE, DAY, 3);
+    assert_eq!(planner.plan(&Observation { load: unknown(50.0), ..seen(0, 0.0, 0.0) }).servers, 3);
+    let plan = planner.plan(&Observation { load: unknown(50.0), ..seen(400, 0.0, 1.0) });
+    assert_eq!(plan, Plan { servers: 7, reason: Reason::Refusals });
+}
+
+#[test]
+fn a_jump_of_which_the_first_look_saw_a_part_is_one_step_all_the_same() {
+    let pace = Pace { step: u32::MAX, ..PACE };
+    let mut planner = Planner::new(BOUNDS, pace, DAY, 2);
+    let due = needed(500.0);
+    assert!(due > needed(200.0));
+    planner.plan(&seen(0, 200.0, 0.2));
+    assert!(planner.servers() < due);
+    assert_eq!(planner.plan(&seen(10, 500.0, 0.7)).servers, due);
+    // Then it is closed, whatever is refused while they start.
+    assert_eq!(planner.plan(&seen(60, 700.0, 0.7)).servers, due);
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use plimsoll_core::{Nanos, Percentile, Slo};
+use plimsoll_core::{Nanos, Percentile, Slo, Statistic};
 
 use super::model::{Rates, Second};
 use crate::stats::{ClassSnapshot, Durations};
@@ -82,7 +82,7 @@ impl ClassHistory {
         Rates { offered, admitted, refused, would_refuse, gone, served, failed }
     }
 
-    /// How long what was served within the window took, at each of [`percentiles`]; empty where nothing was served.
+    /// How long what was served within the window took, at each of [`statistics`]; empty where nothing was served.
     pub fn measured(&self, slo: &Slo) -> Vec<f64> {
         let (Some(first), Some(last)) = (self.marks.front(), self.marks.back()) else { return Vec::new() };
         measured(slo, &last.response.since(&first.response))
@@ -95,19 +95,19 @@ impl ClassHistory {
     }
 }
 
-/// The percentiles by which a class is shown: those of its objectives, or the usual two.
-pub fn percentiles(slo: &Slo) -> Vec<Percentile> {
+/// The statistics by which a class is shown: those of its objectives, or the usual two percentiles.
+pub fn statistics(slo: &Slo) -> Vec<Statistic> {
     if slo.is_empty() {
-        return vec![Percentile::P50, Percentile::P90];
+        return vec![Percentile::P50.into(), Percentile::P90.into()];
     }
-    slo.targets().iter().map(|&(percentile, _)| percentile).collect()
+    slo.targets().iter().map(|&(statistic, _)| statistic).collect()
 }
 
 fn measured(slo: &Slo, durations: &Durations) -> Vec<f64> {
     if durations.count() == 0 {
         return Vec::new();
     }
-    percentiles(slo).into_iter().map(|p| durations.percentile(p).as_millis_f64()).collect()
+    statistics(slo).into_iter().map(|s| durations.value(s).as_millis_f64()).collect()
 }
 
 /// The histories of all classes, by name, so that they go on through a reload.

@@ -13,7 +13,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use super::{Admin, process};
+use crate::balance::Server;
 use crate::clock;
+use crate::nucleus::load::{Load, Said};
 use crate::state::{Routing, Shared};
 use crate::stats::{ClassSnapshot, Durations, Failure, ThreadStats};
 
@@ -225,16 +227,32 @@ impl Scrape {
         let help = "Whether the policy acts: 0 off, 1 shadow, 2 enforce";
         self.add("plimsoll_mode", help, gauge(|p| f64::from(p.mode() as u8)));
 
+        let reports = routing.pools.iter().flat_map(|pool| {
+            let labels = |kind: &str| vec![("pool", pool.config.name.clone()), ("kind", kind.to_owned())];
+            pool.reports.all().map(|(kind, count)| (labels(kind), Value::Counter(count)))
+        });
+        let help = "Reports in which servers said what they know, by what became of them";
+        self.add("plimsoll_nucleus_reports", help, reports);
         let servers = || {
             routing.pools.iter().flat_map(|pool| {
                 let labels = |address: String| vec![("pool", pool.config.name.clone()), ("server", address)];
-                pool.servers.all().iter().map(move |server| (labels(server.origin.to_string()), server))
+                pool.servers.all().into_iter().map(move |server| (labels(server.origin.to_string()), server))
             })
         };
         let up = servers().map(|(labels, s)| (labels, Value::Gauge(f64::from(u8::from(s.is_up(now))))));
         self.add("plimsoll_server_up", "Whether requests are sent to the server", up);
         let in_flight = servers().map(|(labels, s)| (labels, Value::Gauge(f64::from(s.in_flight()))));
         self.add("plimsoll_server_in_flight", "Requests that the server works on", in_flight);
+        let said = |of: fn(&Load) -> &Said| {
+            let said = move |server: &Server| of(&server.load).get(now).map(|(number, _)| number);
+            servers().filter_map(move |(labels, s)| Some((labels, Value::Gauge(said(&s)?))))
+        };
+        let help = "How long a request waits at the server, as the server said last";
+        self.add("plimsoll_server_queue_delay_seconds", help, said(|load| &load.queue_delay_s));
+        let help = "Requests that the server works on, as the server said last";
+        self.add("plimsoll_server_in_service", help, said(|load| &load.in_service));
+        let help = "How busy the server's CPUs are, as the server said last";
+        self.add("plimsoll_server_cpu_utilization", help, said(|load| &load.cpu_utilization));
     }
 
     fn of_threads(&mut self, threads: &[ThreadStats]) {
@@ -270,6 +288,9 @@ impl Scrape {
         );
         let help = "Workers that died before this one";
         self.add("plimsoll_worker_restarts", help, one(Value::Counter(admin.restarts)));
+        let help = "Share that the worker used over the last second of the CPU time that it may have: a core a thread, or the quota of \
+                    its control group";
+        self.add("plimsoll_sentry_busy", help, one(Value::Gauge(admin.shared.busy())));
         let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
         self.add("plimsoll_build_info", "Always 1", [(version, Value::Gauge(1.0))].into_iter());
         let up = clock::now().since(admin.started);

@@ -1,12 +1,15 @@
-//! The admin address: metrics, health, single decisions, what is known of each class, and a live page. It only ever
-//! tells; nothing can be changed through it.
+//! The admin address: metrics, health, single decisions, what is known of each class, and a live page. What can be changed
+//! through it is what a controller changes: the servers of a pool, and the sentry's share of them.
 
+pub mod auth;
 pub mod history;
 pub mod model;
 
-mod auth;
+pub(crate) mod process;
+
+mod change;
 mod metrics;
-mod process;
+mod pools;
 mod routes;
 mod server;
 mod views;

@@ -9,7 +9,8 @@ use http::{Method, Response, StatusCode};
 use http_body_util::Full;
 use serde::Serialize;
 
-use super::{Admin, history, metrics, query, views};
+use super::change::{Change, Refused};
+use super::{Admin, history, metrics, pools, query, views};
 
 const PAGE: &str = include_str!("page.html");
 /// The page brings everything along and loads nothing from anywhere else.
@@ -21,8 +22,13 @@ const MOST_DECISIONS: usize = 10_000;
 /// Decisions in an answer to a query that does not say how many.
 const DECISIONS: usize = 100;
 
-/// Answers one request.
-pub fn answer(admin: &Admin, request: &Parts) -> Response<Full<Bytes>> {
+/// Whether the body of this request is to be read.
+pub fn wants_body(admin: &Admin, request: &Parts) -> bool {
+    request.method == Method::PUT && Change::of(request.uri.path()).is_some() && admin.allows(request)
+}
+
+/// Answers one request, with its body where that [was wanted](wants_body) and could be read.
+pub fn answer(admin: &Admin, request: &Parts, body: &Result<Bytes, Refused>) -> Response<Full<Bytes>> {
     let path = request.uri.path();
     // Probes of an orchestrator carry no token, and the two words tell nothing.
     match path {
@@ -36,10 +42,18 @@ pub fn answer(admin: &Admin, request: &Parts) -> Response<Full<Bytes>> {
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return response;
     }
+    if let Some(change) = Change::of(path) {
+        return match (&request.method, body) {
+            (&Method::PUT, Ok(body)) => match Change::may(request).and_then(|()| change.make(admin, body)) {
+                Ok(now) => json(&now),
+                Err((status, why)) => error(status, &why),
+            },
+            (&Method::PUT, Err((status, why))) => error(*status, why),
+            _ => not_allowed("PUT"),
+        };
+    }
     if !matches!(request.method, Method::GET | Method::HEAD) {
-        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return response;
+        return not_allowed("GET, HEAD");
     }
     match path {
         "/" => {
@@ -63,10 +77,25 @@ pub fn answer(admin: &Admin, request: &Parts) -> Response<Full<Bytes>> {
                 usize::min(most, MOST_DECISIONS),
             ))
         }
+        "/pools" => json(&pools::pools(admin)),
         _ => {
-            text(StatusCode::NOT_FOUND, "there is /, /classes, /decisions, /metrics, /healthz and /readyz\n")
+            let known = "there is /, /classes, /decisions, /metrics, /pools, /healthz and /readyz; and PUT for \
+                         /pools/NAME/servers and /share\n";
+            text(StatusCode::NOT_FOUND, known)
         }
     }
+}
+
+fn not_allowed(allowed: &'static str) -> Response<Full<Bytes>> {
+    let mut response = text(StatusCode::METHOD_NOT_ALLOWED, format!("only {allowed}\n"));
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    response
+}
+
+fn error(status: StatusCode, why: &str) -> Response<Full<Bytes>> {
+    let mut response = json(&serde_json::json!({ "error": why }));
+    *response.status_mut() = status;
+    response
 }
 
 fn json(body: &impl Serialize) -> Response<Full<Bytes>> {

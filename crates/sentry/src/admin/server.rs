@@ -1,12 +1,12 @@
-//! The little HTTP server of the admin address: HTTP/1.1, few connections, short heads, no bodies.
+//! The little HTTP server of the admin address: HTTP/1.1, few connections, short heads, short bodies.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
-use http_body_util::Full;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -14,6 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
+use super::change::{LONGEST_BODY, Refused};
 use super::{Admin, routes};
 
 /// Connections at once. Scrapers, people and probes are few; whoever comes on top waits.
@@ -54,6 +55,19 @@ pub async fn serve(listener: TcpListener, admin: Arc<Admin>) {
 }
 
 async fn answer(admin: &Admin, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
-    let (parts, _) = request.into_parts();
-    Ok(routes::answer(admin, &parts))
+    let (parts, body) = request.into_parts();
+    let body = if routes::wants_body(admin, &parts) { read(body).await } else { Ok(Bytes::new()) };
+    Ok(routes::answer(admin, &parts, &body))
+}
+
+async fn read(body: Incoming) -> Result<Bytes, Refused> {
+    let bad = |why: String| (StatusCode::BAD_REQUEST, why);
+    match tokio::time::timeout(PATIENCE, Limited::new(body, LONGEST_BODY).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            Err((StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {LONGEST_BODY} bytes")))
+        }
+        Ok(Err(error)) => Err(bad(error.to_string())),
+        Err(_) => Err((StatusCode::REQUEST_TIMEOUT, "the body took too long".to_owned())),
+    }
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use humantime::format_rfc3339_millis;
 use plimsoll_core::estimator::ClassEstimate;
-use plimsoll_core::{Grant, Mechanism, Nanos};
+use plimsoll_core::{Grant, Mechanism, Nanos, Statistic};
 
-use super::history::{WINDOW, percentiles};
+use super::history::{WINDOW, statistics};
 use super::model::{
     ClassView, DecisionView, Overview, PercentileView, PoolView, RefusalView, ServerView, Totals,
 };
@@ -69,11 +69,11 @@ fn class_view(
     let measured = history.map(|h| h.measured(&class.slo)).unwrap_or_default();
     // What has a mean of zero has not been measured, and nothing has been borrowed for it either.
     let known = estimate.filter(|e| e.mean > Nanos::ZERO);
-    let percentile = |(i, percentile)| {
-        let of_slo = class.slo.targets().iter().find(|(p, _)| *p == percentile);
-        let judged = known.and_then(|e| e.targets.iter().find(|(p, ..)| *p == percentile));
+    let statistic = |(i, statistic): (usize, Statistic)| {
+        let of_slo = class.slo.targets().iter().find(|(s, _)| *s == statistic);
+        let judged = known.and_then(|e| e.targets.iter().find(|(s, ..)| *s == statistic));
         PercentileView {
-            percentile: percentile.to_string(),
+            percentile: statistic.to_string(),
             objective_ms: of_slo.map(|(_, limit)| limit.as_millis_f64()),
             estimate_ms: judged.map(|(_, expected, _)| expected.as_millis_f64()),
             measured_ms: measured.get(i).copied(),
@@ -83,7 +83,7 @@ fn class_view(
         name: class.name.clone(),
         pool: routing.pools[route.pool].config.name.clone(),
         priority: class.priority,
-        percentiles: percentiles(&class.slo).into_iter().enumerate().map(percentile).collect(),
+        percentiles: statistics(&class.slo).into_iter().enumerate().map(statistic).collect(),
         mean_ms: estimate.map_or(0.0, |e| e.mean.as_millis_f64()),
         borrowed: estimate.is_some_and(|e| e.borrowed),
         queued: estimate.map_or(0, |e| e.queued),

@@ -1,5 +1,6 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use plimsoll_core::config::{self, Config};
@@ -20,7 +21,7 @@ fn thread(pool: &str) -> Rc<Thread> {
 }
 
 fn arrival() -> Arrival {
-    Arrival { at: clock::refresh(), class: ONE, deadline: None, client: None }
+    Arrival { at: clock::refresh(), class: ONE, deadline: None, client: None, kind: 0 }
 }
 
 type Waiting = Pin<Box<dyn Future<Output = Admission>>>;
@@ -84,7 +85,7 @@ async fn account(policy: &str, seed: u64) {
             }
             8 if !waiting.is_empty() => drop(waiting.remove(rng.random_range(0..waiting.len()))),
             _ => {
-                pool.tick(clock::refresh());
+                pool.tick(0.0, clock::refresh());
             }
         }
         // Some policies refuse at the head of the queue; then the next one has its turn.
@@ -266,7 +267,7 @@ fn a_gate_that_is_not_ticked_is_not_asked() {
         let mut all: Vec<_> = (0..5).map(|_| from_there(&thread, late)).collect();
         assert!(all.iter().all(|(_, poll)| !matches!(poll, Poll::Ready(Admission::Refused(_)))));
         assert_eq!((pool.slots.waiting(), pool.gate.queued()), (4, 4), "but it knows of them");
-        pool.tick(late);
+        pool.tick(0.0, late);
         let (_, poll) = from_there(&thread, late);
         assert!(matches!(poll, Poll::Ready(Admission::Refused(_))), "and judges again when it is");
         all.clear();
@@ -289,5 +290,69 @@ fn whoever_leaves_or_is_late_is_dropped_from_the_queue() {
         assert_eq!((view.pool(ONE).slots.waiting(), view.pool(ONE).gate.queued()), (0, 0));
         let c = view.class(ONE).stats.snapshot();
         assert_eq!((c.gone, c.refused.iter().sum::<u64>(), c.admitted()), (1, 1, 1));
+    });
+}
+
+/// Three classes of different importance, policed, at several times what the servers can do; clients leave and deadlines pass.
+/// However a request ends, it is counted once, and nothing stays behind.
+async fn police_accounts(policy: &str, seed: u64) {
+    let text = format!(
+        "[sentry]\n[pool.p]\nservers = [\"127.0.0.1:1\"]\nworkers = 4\nmax_queue = 100\n\
+         policing = {{ policy = \"{policy}\" }}\nadmission = {{ policy = \"none\" }}\n\
+         [class.gold]\nmatch = [{{ path = \"/g\" }}]\npriority = 1\nslo = {{ mean = \"30ms\" }}\n\
+         [class.silver]\nmatch = [{{ path = \"/s\" }}]\npriority = 2\nslo = {{ mean = \"30ms\" }}\nmin_rate = \"9/s\"\n\
+         [class.default]\nslo = {{ mean = \"30ms\" }}\n"
+    );
+    let config = config::parse::<Config>(&text, "test").unwrap().0;
+    let thread = Thread::new(0, Shared::altered(config, |_| {}), seed);
+    let view = thread.view();
+    let pool = Arc::clone(view.pool(ONE));
+    let rng = Rc::new(std::cell::RefCell::new(seeded(seed, 0)));
+    let mut all = tokio::task::JoinSet::new();
+    for step in 0..3_000_u32 {
+        let (thread, rng) = (Rc::clone(&thread), Rc::clone(&rng));
+        let class = ClassId(rng.borrow_mut().random_range(0..3));
+        let [leaves, deadline] = [30, 10].map(|of| rng.borrow_mut().random_ratio(1, of));
+        all.spawn_local(async move {
+            let (view, at) = (thread.view(), clock::refresh());
+            let gone = async move {
+                match leaves {
+                    true => tokio::time::sleep(std::time::Duration::from_millis(3)).await,
+                    false => std::future::pending().await,
+                }
+            };
+            let deadline = deadline.then_some(at + Nanos::from_millis(15));
+            let arrival = Arrival { at, class, deadline, client: None, kind: 0 };
+            if let Admission::In(ticket) = admit(&thread, &view, arrival, gone).await {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                end(ticket, &mut rng.borrow_mut());
+            }
+        });
+        if step % 8 == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            pool.tick(0.0, clock::refresh());
+        }
+    }
+    while let Some(ended) = all.join_next().await {
+        ended.unwrap();
+    }
+    assert_eq!((pool.slots.taken(), pool.slots.waiting(), pool.gate.queued()), (0, 0, 0), "{policy} {seed}");
+    let counted = [0, 1, 2].map(|class| view.class(ClassId(class)).stats.snapshot());
+    counted.iter().for_each(|class| counted_once(class, &format!("{policy} {seed}")));
+    let refused =
+        |class: &ClassSnapshot| class.refused[Mechanism::Policing as usize] as f64 / class.offered as f64;
+    let [gold, silver, bronze] = [0, 1, 2].map(|class| refused(&counted[class]));
+    assert!(bronze > 0.5 && gold < bronze && silver <= bronze, "{policy} {seed}: {gold} {silver} {bronze}");
+    assert!(counted[1].granted[Grant::Promise as usize] > 0, "{policy} {seed}");
+}
+
+#[test]
+fn whatever_the_police_does_every_request_is_accounted_for() {
+    run(async {
+        for policy in ["batch", "threshold", "auto"] {
+            for seed in 1..=2 {
+                police_accounts(policy, seed).await;
+            }
+        }
     });
 }

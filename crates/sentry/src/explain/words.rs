@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_core::{Nanos, Percentile};
+use plimsoll_core::{Nanos, Statistic};
 
 use crate::admin::model::{ClassView, DecisionView, Overview, PercentileView, PoolView, RefusalView};
 
@@ -186,7 +186,7 @@ fn what_helps(pool: &PoolView, class: &ClassView, refusal: Option<&RefusalView>)
         "queue-length" if refusal.mechanism == "max-queue" => {
             format!("{room}; a higher `max_queue` only makes requests wait longer")
         }
-        limit if class.allowed_work_ms < 0.0 && limit.parse::<Percentile>().is_ok() => format!(
+        limit if class.allowed_work_ms < 0.0 && limit.parse::<Statistic>().is_ok() => format!(
             "a higher objective or a faster server: even with an empty queue it takes longer than {limit} allows"
         ),
         _ => room,

@@ -49,6 +49,27 @@ pub mod one {
     }
 }
 
+/// A descriptor that may be missing.
+pub mod optional {
+    use super::{AsRawFd, Deserialize, Deserializer, Error, OwnedFd, RawFd, Serialize, Serializer, take};
+
+    /// As a number, or nothing.
+    ///
+    /// # Errors
+    /// What the format says.
+    pub fn serialize<S: Serializer>(fd: &Option<OwnedFd>, serializer: S) -> Result<S::Ok, S::Error> {
+        fd.as_ref().map(AsRawFd::as_raw_fd).serialize(serializer)
+    }
+
+    /// Takes over the descriptor of this number, which must be open.
+    ///
+    /// # Errors
+    /// Where it is not.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<OwnedFd>, D::Error> {
+        Option::<RawFd>::deserialize(deserializer)?.map(take).transpose().map_err(D::Error::custom)
+    }
+}
+
 fn take(number: RawFd) -> Result<OwnedFd, String> {
     if number <= 2 || !Path::new(&format!("/proc/self/fd/{number}")).exists() {
         return Err(format!("descriptor {number} was not handed over"));

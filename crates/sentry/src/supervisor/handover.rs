@@ -27,15 +27,19 @@ pub struct Held {
     /// The memory of the [slots page](super::slots_page::SlotsPage).
     #[serde(with = "descriptors::one")]
     pub slots_page: OwnedFd,
-    /// The memory of the [last good config](super::last_good::LastGood).
+    /// The memory of the [last good config](super::kept_text::KeptText).
     #[serde(with = "descriptors::one")]
     pub last_good: OwnedFd,
+    /// The memory of what was [put](crate::put), the same way.
+    #[serde(default, with = "descriptors::optional")]
+    pub put: Option<OwnedFd>,
 }
 
 impl Held {
     /// Every descriptor.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> + Clone {
-        self.sockets.descriptors().chain([self.slots_page.as_fd(), self.last_good.as_fd()])
+        let memory = [self.slots_page.as_fd(), self.last_good.as_fd()];
+        self.sockets.descriptors().chain(memory).chain(self.put.as_ref().map(AsFd::as_fd))
     }
 }
 

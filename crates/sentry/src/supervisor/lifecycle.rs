@@ -112,6 +112,8 @@ pub struct Lifecycle {
     respawn_at: Option<Nanos>,
     trial: Option<Trial>,
     stopping: bool,
+    /// When to stop, where it is settled that this comes.
+    stop_at: Option<Nanos>,
 }
 
 impl Lifecycle {
@@ -125,6 +127,7 @@ impl Lifecycle {
             respawn_at: None,
             trial: None,
             stopping: false,
+            stop_at: None,
         }
     }
 
@@ -221,12 +224,13 @@ impl Lifecycle {
     /// The operator asks for something.
     pub fn requested(&mut self, request: Request, now: Nanos) -> Vec<Order> {
         match request {
-            Request::Stop if self.stopping => {
+            // The second time.
+            Request::Stop if self.stopping || self.stop_at.is_some() => {
                 let kills = self.workers.iter().map(|w| Order::Kill(w.pid));
                 kills.chain([Order::Exit { clean: false }]).collect()
             }
             Request::Stop => self.stop(now),
-            _ if self.stopping => Vec::new(),
+            _ if self.stopping || self.stop_at.is_some() => Vec::new(),
             Request::Reload => {
                 let takes = |w: &&Worker| matches!(w.phase, Phase::Starting | Phase::Serving);
                 self.workers.iter().filter(takes).map(|w| Order::Reload(w.pid)).collect()
@@ -236,9 +240,19 @@ impl Lifecycle {
         }
     }
 
+    /// It stops at this time, and until then goes on for those who have come already.
+    pub fn stop_later(&mut self, at: Nanos) {
+        self.stop_at = Some(at);
+    }
+
+    /// Whether it has begun to stop.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+
     /// Why an upgrade cannot begin now, if it cannot.
     pub fn upgrade_obstacle(&self) -> Option<&'static str> {
-        if self.stopping {
+        if self.stopping || self.stop_at.is_some() {
             Some("the sentry is stopping")
         } else if self.trial.is_some() || self.workers.iter().any(|w| w.phase == Phase::Starting) {
             Some("a worker is just starting")
@@ -257,7 +271,7 @@ impl Lifecycle {
     /// When [`Lifecycle::tick`] next has something to do.
     pub fn next_tick(&self) -> Option<Nanos> {
         let workers = self.workers.iter().filter_map(|w| w.limit(self.drain_limit));
-        workers.chain(self.trial.and_then(|t| t.limit)).chain(self.respawn_at).min()
+        workers.chain(self.trial.and_then(|t| t.limit)).chain(self.respawn_at).chain(self.stop_at).min()
     }
 
     /// Time passes.
@@ -276,12 +290,15 @@ impl Lifecycle {
         if self.respawn_at.is_some_and(|at| at <= now) {
             orders.extend(self.start());
         }
+        if self.stop_at.is_some_and(|at| at <= now) {
+            orders.extend(self.stop(now));
+        }
         orders
     }
 
     fn stop(&mut self, now: Nanos) -> Vec<Order> {
         self.stopping = true;
-        self.respawn_at = None;
+        (self.respawn_at, self.stop_at) = (None, None);
         let mut orders = vec![Order::CloseSockets];
         for worker in &mut self.workers {
             if worker.phase != Phase::Draining {
@@ -464,6 +481,34 @@ mod tests {
         let mut parent = serving();
         parent.requested(Request::Stop, SECOND);
         assert_eq!(parent.requested(Request::Stop, SECOND), [Order::Kill(1), Order::Exit { clean: false }]);
+    }
+
+    #[test]
+    fn stopping_later_serves_until_then() {
+        let mut parent = serving();
+        parent.stop_later(SECOND);
+        assert_eq!(
+            (parent.next_tick(), parent.upgrade_obstacle()),
+            (Some(SECOND), Some("the sentry is stopping"))
+        );
+        assert_eq!(parent.requested(Request::Reload, Nanos::ZERO), []);
+        assert_eq!(
+            parent.exited(1, false, Nanos::ZERO),
+            [Order::Spawn { seat: 0 }],
+            "somebody has to accept"
+        );
+        parent.spawned(2, 0, Nanos::ZERO);
+        parent.ready(2, Nanos::ZERO);
+        assert_eq!(parent.tick(SECOND), [Order::CloseSockets, Order::Drain(2)]);
+        assert_eq!(parent.next_tick(), Some(SECOND + DRAIN));
+        assert_eq!(parent.exited(2, true, SECOND), [Order::Exit { clean: true }]);
+
+        let mut parent = serving();
+        parent.stop_later(SECOND);
+        assert_eq!(
+            parent.requested(Request::Stop, Nanos::ZERO),
+            [Order::Kill(1), Order::Exit { clean: false }]
+        );
     }
 
     #[test]

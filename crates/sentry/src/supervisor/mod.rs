@@ -5,26 +5,30 @@
 //!
 //! - A worker that dies is replaced at once. Connections that arrive meanwhile wait in the sockets.
 //! - SIGHUP is passed on: the worker reloads its config.
-//! - SIGTERM and SIGINT drain and end; the second one ends at once.
+//! - SIGTERM and SIGINT drain and end; the second one ends at once. Where other sentries listen on the port too, it is
+//!   [left to them](group) first.
 //! - SIGUSR2 upgrades: the parent lets the binary on disk check the config, becomes that binary, and starts a new
 //!   worker; when that one serves, the old one drains. If any step fails, the old worker goes on.
 //! - A parent that is killed takes its worker along, which drains first. Serving on without a parent would save
 //!   little (whatever restarts services restarts the parent) and leave a process behind that nobody can restart,
 //!   upgrade or find, on sockets that the next sentry needs.
 
+pub mod group;
 pub mod handover;
-pub mod last_good;
+pub mod kept_text;
 pub mod lifecycle;
 pub mod signals;
 pub mod slots_page;
 pub mod sockets;
 
+mod bpf;
 mod descriptors;
 mod spawn;
 
 use std::collections::HashMap;
 use std::io::Read;
-use std::os::fd::AsFd;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,11 +40,14 @@ use nix::unistd::Pid;
 use plimsoll_core::{Nanos, config};
 
 use self::handover::{Held, ParentState};
-use self::last_good::LastGood;
+use self::kept_text::KeptText;
 use self::lifecycle::{Lifecycle, Order, Phase, Request};
 use self::signals::{Event, Signals};
 use self::slots_page::SlotsPage;
-use self::sockets::Sockets;
+use self::sockets::{Leaving, Sockets};
+use crate::config_file::LoadError;
+use crate::put::Put;
+use crate::share::Share;
 use crate::{clock, config_file};
 
 /// A worker ends its drain by itself; this much later the parent does.
@@ -53,6 +60,25 @@ pub struct Options {
     pub config: PathBuf,
     /// Where to record the gate's events, if anywhere.
     pub record: Option<PathBuf>,
+    /// The admin address, where it is not the config's.
+    pub admin: Option<SocketAddr>,
+    /// What of the servers is this sentry's, until it is told otherwise.
+    pub share: Share,
+}
+
+impl Options {
+    /// Whether other sentries may listen on the same port: who has an admin address of its own was not started twice by
+    /// mistake.
+    fn is_one_of_several(&self) -> bool {
+        self.admin.is_some()
+    }
+
+    /// What the config says by now of the sentry itself.
+    fn load(&self) -> Result<config::Sentry, LoadError> {
+        let mut sentry = config_file::load(&self.config)?.config.sentry;
+        sentry.admin = self.admin.unwrap_or(sentry.admin);
+        Ok(sentry)
+    }
 }
 
 struct Parent {
@@ -67,6 +93,8 @@ struct Parent {
     restarts: u64,
     /// Since when nobody serves, where that is so.
     unserved_since: Option<Nanos>,
+    /// What is being left to other sentries.
+    leaving: Option<Leaving>,
 }
 
 /// Runs the parent until it is told to stop.
@@ -91,24 +119,26 @@ impl Parent {
     }
 
     fn begin(options: Options, signals: Signals) -> Result<Parent, String> {
-        let config = config_file::load(&options.config).map_err(|e| e.to_string())?.config;
+        let config = options.load().map_err(|e| e.to_string())?;
         let mut sockets = Sockets::default();
-        sockets.bind(&config.sentry)?;
+        sockets.bind(&config, options.is_one_of_several())?;
         if let Some(record) = options.record.as_deref().filter(|path| path.exists()) {
             // A worker only ever begins a record; this is where an old one ends.
             std::fs::remove_file(record).map_err(|e| format!("{}: {e}", record.display()))?;
         }
         let memory = |e| format!("cannot reserve shared memory: {e}");
         let (slots_page, last_good) =
-            (SlotsPage::create().map_err(memory)?, LastGood::create().map_err(memory)?);
-        let held = Held { sockets, slots_page, last_good };
+            (SlotsPage::create().map_err(memory)?, KeptText::create().map_err(memory)?);
+        let put = put_at_start(options.share).map_err(memory)?;
+        let held = Held { sockets, slots_page, last_good, put: Some(put) };
         Ok(Parent {
             slots: SlotsPage::map(&held.slots_page).map_err(memory)?,
             binary: std::env::current_exe().map_err(|e| format!("cannot tell which binary this is: {e}"))?,
-            lifecycle: Lifecycle::new(drain_limit(&config.sentry)),
+            lifecycle: Lifecycle::new(drain_limit(&config)),
             channels: HashMap::new(),
             restarts: 0,
             unserved_since: None,
+            leaving: None,
             options,
             signals,
             held,
@@ -117,13 +147,16 @@ impl Parent {
 
     /// This process was another binary before.
     fn resume(options: Options, signals: Signals, state: ParentState<Held>) -> Result<Parent, String> {
-        let ParentState { binary, held, workers, channels, drain_limit_ns, restarts } = state;
+        let ParentState { binary, mut held, workers, channels, drain_limit_ns, restarts } = state;
+        // The binary before may have been one that kept none.
+        held.put = held.put.or_else(|| KeptText::create().ok());
         let channels =
             workers.iter().map(|w| w.pid).zip(channels.into_iter().map(UnixStream::from)).collect();
         Ok(Parent {
             slots: SlotsPage::map(&held.slots_page).map_err(|e| e.to_string())?,
             lifecycle: Lifecycle::resumed(workers, Nanos(drain_limit_ns), clock::now()),
             unserved_since: None,
+            leaving: None,
             binary,
             channels,
             restarts,
@@ -136,10 +169,10 @@ impl Parent {
     /// Binds what the config asks for by now, before a worker starts that reads it. A config that cannot be used
     /// stops nothing: the worker then goes on with the last good one.
     fn follow_config(&mut self) {
-        match config_file::load(&self.options.config) {
-            Ok(loaded) => {
-                self.lifecycle.set_drain_limit(drain_limit(&loaded.config.sentry));
-                if let Err(error) = self.held.sockets.bind(&loaded.config.sentry) {
+        match self.options.load() {
+            Ok(config) => {
+                self.lifecycle.set_drain_limit(drain_limit(&config));
+                if let Err(error) = self.held.sockets.bind(&config, self.options.is_one_of_several()) {
                     log::error!(error:%; "an address of the config is not served");
                 }
             }
@@ -217,8 +250,8 @@ impl Parent {
     fn worker_ready(&mut self, pid: u32) -> Vec<Order> {
         let now = clock::now();
         let orders = self.lifecycle.ready(pid, now);
-        if let Ok(loaded) = config_file::load(&self.options.config) {
-            self.held.sockets.release(&loaded.config.sentry);
+        if let Ok(config) = self.options.load() {
+            self.held.sockets.release(&config);
         }
         for listener in &self.held.sockets.traffic {
             log::info!(address:% = listener.bound, sockets = listener.sockets.len(); "listening");
@@ -241,6 +274,13 @@ impl Parent {
             (Request::Upgrade, None) => log::info!(binary:% = self.binary.display(); "upgrading"),
             (Request::Stop, _) => log::info!("stopping"),
             (Request::Reload, _) => {}
+        }
+        if request == Request::Stop && self.leaving.is_none() && !self.lifecycle.is_stopping() {
+            self.leaving = self.held.sockets.leave();
+            if self.leaving.is_some() {
+                self.lifecycle.stop_later(clock::now() + group::HANDSHAKE);
+                return Vec::new();
+            }
         }
         self.lifecycle.requested(request, clock::now())
     }
@@ -294,12 +334,25 @@ impl Parent {
                 Order::Kill(pid) => send(pid, Signal::SIGKILL),
                 Order::Trial => self.try_binary(),
                 Order::Exec => self.become_binary(),
-                Order::CloseSockets => self.held.sockets = Sockets::default(),
+                Order::CloseSockets => {
+                    let sockets = std::mem::take(&mut self.held.sockets);
+                    // Whoever joins or leaves next may.
+                    if let Some(leaving) = self.leaving.take() {
+                        sockets.gone(&leaving);
+                    }
+                }
                 Order::Exit { clean } => return Some(clean),
             }
         }
         None
     }
+}
+
+/// What the first worker finds put.
+fn put_at_start(share: Share) -> std::io::Result<OwnedFd> {
+    let memory = KeptText::create()?;
+    KeptText::new(memory.try_clone()?).store(&Put::of_share(share).to_text())?;
+    Ok(memory)
 }
 
 fn drain_limit(config: &config::Sentry) -> Nanos {

@@ -13,7 +13,7 @@ use plimsoll_core::config;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use super::descriptors;
+use super::{descriptors, group};
 use crate::worker::threads;
 
 /// Connections that the kernel completes before anybody accepts them; it lowers this to `net.core.somaxconn`.
@@ -40,25 +40,30 @@ pub struct Sockets {
     pub admin: Option<Listener>,
 }
 
+/// Addresses that others serve from now on, and the turn to leave each.
+#[derive(Debug)]
+pub struct Leaving(Vec<(SocketAddr, group::Past, group::Turn)>);
+
 impl Sockets {
     /// Binds what the config asks for and is not held yet. Held sockets that it no longer mentions stay, until
     /// [`Sockets::release`].
     ///
     /// # Errors
-    /// Says which address cannot be bound and why; what was bound before it stays bound.
-    pub fn bind(&mut self, config: &config::Sentry) -> Result<(), String> {
+    /// Says which address cannot be bound and why; what was bound before it stays bound. Where other sentries may have the
+    /// addresses too, only somebody else's socket is in the way.
+    pub fn bind(&mut self, config: &config::Sentry, with_others: bool) -> Result<(), String> {
         let threads = threads(config);
         for &address in &config.listen.0 {
             // On its own, an IPv6 wildcard takes IPv4 as well.
             let v6_only = config.listen.0.iter().any(|a| a.is_ipv4() && a.port() == address.port());
             let result = match self.traffic.iter_mut().find(|l| l.configured == address) {
                 Some(listener) => listener.grow(threads, v6_only),
-                None => Listener::bind(address, threads, v6_only).map(|l| self.traffic.push(l)),
+                None => Listener::bind(address, threads, v6_only, with_others).map(|l| self.traffic.push(l)),
             };
             result.map_err(|e| format!("cannot listen on {address}: {e}"))?;
         }
         if self.admin.as_ref().is_none_or(|l| l.configured != config.admin) {
-            let listener = Listener::bind(config.admin, 1, false)
+            let listener = Listener::bind(config.admin, 1, false, false)
                 .map_err(|e| format!("cannot listen on the admin address {}: {e}", config.admin))?;
             self.admin = Some(listener);
         }
@@ -70,6 +75,32 @@ impl Sockets {
         self.traffic.retain(|l| config.listen.0.contains(&l.configured));
     }
 
+    /// Leaves the groups of sockets that other sentries are in too. Nothing where there are none.
+    pub fn leave(&self) -> Option<Leaving> {
+        let is_shared = |listener: &Listener| group::is_shared(listener.bound, &listener.sockets);
+        let leave = |listener: &Listener| {
+            let turn = group::Turn::take(listener.bound.port());
+            // Whoever had the turn before may have been the last other one.
+            if !is_shared(listener) {
+                return None;
+            }
+            let past = group::leave(listener.bound, &listener.sockets);
+            log::info!(address:% = listener.bound, new_connections:? = past; "leaving the port to other sentries");
+            Some((listener.bound, past, turn))
+        };
+        let left: Vec<_> = self.traffic.iter().filter(|l| is_shared(l)).filter_map(leave).collect();
+        (!left.is_empty()).then_some(Leaving(left))
+    }
+
+    /// They are about to be closed.
+    pub fn gone(&self, leaving: &Leaving) {
+        for (bound, past, _) in &leaving.0 {
+            if let Some(listener) = self.traffic.iter().find(|l| l.bound == *bound) {
+                group::gone(&listener.sockets, *past);
+            }
+        }
+    }
+
     /// Every socket.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> + Clone {
         self.traffic.iter().chain(&self.admin).flat_map(|l| l.sockets.iter().map(AsFd::as_fd))
@@ -77,10 +108,12 @@ impl Sockets {
 }
 
 impl Listener {
-    fn bind(address: SocketAddr, count: usize, v6_only: bool) -> io::Result<Listener> {
+    fn bind(address: SocketAddr, count: usize, v6_only: bool, with_others: bool) -> io::Result<Listener> {
         // A group of SO_REUSEPORT sockets lets any process of the same user join it silently, another sentry
         // that somebody forgot for example. So ask first whether the address is free for one socket alone.
-        open(address, false, v6_only)?;
+        if !with_others {
+            open(address, false, v6_only)?;
+        }
         let first = open(address, true, v6_only)?;
         let bound = first.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
         let mut listener = Listener { configured: address, bound, sockets: vec![first.into()] };
@@ -96,8 +129,12 @@ impl Listener {
             new.push(open(self.bound, true, v6_only)?);
         }
         self.sockets.extend(new.into_iter().map(OwnedFd::from));
+        let _turn = group::Turn::take(self.bound.port());
         for socket in &self.sockets {
             socket2::SockRef::from(socket).listen(BACKLOG)?;
+        }
+        if let Some(socket) = self.sockets.first() {
+            group::joined(socket.as_fd());
         }
         Ok(())
     }
@@ -131,15 +168,15 @@ mod tests {
     #[test]
     fn an_address_has_a_socket_a_thread_and_keeps_them() {
         let mut sockets = Sockets::default();
-        sockets.bind(&config("\"127.0.0.1:0\"", 2)).unwrap();
+        sockets.bind(&config("\"127.0.0.1:0\"", 2), false).unwrap();
         let bound = sockets.traffic[0].bound;
         assert_ne!(bound.port(), 0);
         assert_eq!(sockets.descriptors().count(), 2 + 1);
         TcpStream::connect(bound).unwrap();
 
-        sockets.bind(&config("\"127.0.0.1:0\"", 3)).unwrap();
+        sockets.bind(&config("\"127.0.0.1:0\"", 3), false).unwrap();
         assert_eq!((sockets.traffic[0].sockets.len(), sockets.traffic[0].bound), (3, bound));
-        sockets.bind(&config("\"127.0.0.1:0\"", 1)).unwrap();
+        sockets.bind(&config("\"127.0.0.1:0\"", 1), false).unwrap();
         assert_eq!(sockets.traffic[0].sockets.len(), 3, "a closed socket resets what waits in it");
 
         sockets.release(&config("\"127.0.0.2:0\"", 1));
@@ -150,9 +187,13 @@ mod tests {
     #[test]
     fn a_second_sentry_on_the_same_address_is_an_error() {
         let mut first = Sockets::default();
-        first.bind(&config("\"127.0.0.1:0\"", 2)).unwrap();
+        first.bind(&config("\"127.0.0.1:0\"", 2), false).unwrap();
         let taken = first.traffic[0].bound;
-        let error = Sockets::default().bind(&config(&format!("\"{taken}\""), 2)).unwrap_err();
+        let error = Sockets::default().bind(&config(&format!("\"{taken}\""), 2), false).unwrap_err();
         assert!(error.contains(&taken.to_string()) && error.contains("in use"), "{error}");
+
+        let mut second = Sockets::default();
+        second.bind(&config(&format!("\"{taken}\""), 2), true).unwrap();
+        assert_eq!(second.traffic[0].bound, taken, "where it is meant, it is none");
     }
 }

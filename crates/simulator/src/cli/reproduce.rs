@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use crate::figures::Figure;
 use crate::reproduce::findings::{Findings, Row};
-use crate::reproduce::{Experiment, ExperimentResult, Results, Settings, bouncer};
+use crate::reproduce::{Experiment, ExperimentResult, Results, Settings, bouncer, cataclysm};
 
 /// Run a paper's study and hold the results against the paper's
 #[derive(clap::Args)]
@@ -36,6 +36,8 @@ pub struct Args {
 pub enum Paper {
     /// Admission control by percentile estimates
     Bouncer,
+    /// Policing by class and size, and servers that follow the load
+    Cataclysm,
 }
 
 /// Runs the subcommand with the simulator's experiments and `more` of a paper's; what the process should exit with.
@@ -43,6 +45,7 @@ pub fn run(args: Args, more: impl FnOnce(Paper, Settings) -> Vec<Experiment>) ->
     let settings = Settings { seed: args.seed, quick: args.quick };
     let mut experiments = match args.paper {
         Paper::Bouncer => bouncer::experiments(settings),
+        Paper::Cataclysm => cataclysm::experiments(settings),
     };
     experiments.extend(more(args.paper, settings));
     match reproduce(&args, experiments) {

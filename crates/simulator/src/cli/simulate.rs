@@ -254,9 +254,9 @@ fn figure(report: &Report, scenario: &Scenario) -> Figure {
                 levels: Vec::new(),
             });
         }
-        for (i, (percentile, limit)) in slo.targets().iter().enumerate() {
+        for (i, (statistic, limit)) in slo.targets().iter().enumerate() {
             charts.push(Chart {
-                title: format!("{name}: response time, {percentile}"),
+                title: format!("{name}: response time, {statistic}"),
                 x: x.clone(),
                 y: "ms".into(),
                 lines: lines(&|run| class(run, name)?.at_objectives_ms[i]),

@@ -51,6 +51,12 @@ pub enum Tolerance {
     Max,
     /// Be the same at least.
     Min,
+    /// Be this at most, which is our limit and not the paper's.
+    #[serde(rename = "at_most")]
+    AtMost(f64),
+    /// Be this at least, likewise.
+    #[serde(rename = "at_least")]
+    AtLeast(f64),
     /// Be in the same order, but for this pair.
     Order(Option<Tie>),
 }
@@ -71,6 +77,8 @@ impl fmt::Display for Tolerance {
             Tolerance::Abs(by) => write!(f, "+-{by}"),
             Tolerance::Max => f.write_str("at most"),
             Tolerance::Min => f.write_str("at least"),
+            Tolerance::AtMost(limit) => write!(f, "at most {limit}"),
+            Tolerance::AtLeast(limit) => write!(f, "at least {limit}"),
             Tolerance::Order(None) => f.write_str("order"),
             Tolerance::Order(Some(Tie { names: [a, b], within })) => {
                 write!(f, "order; {a} and {b} in either within {within}")
@@ -110,13 +118,23 @@ impl Row {
         Row::judged(what.into(), paper, Tolerance::Max, ours)
     }
 
+    /// A number that may not exceed a limit of ours.
+    pub fn no_more(what: impl Into<String>, limit: f64, ours: f64) -> Row {
+        Row { paper: None, ..Row::judged(what.into(), limit, Tolerance::AtMost(limit), ours) }
+    }
+
+    /// A number that may not be below a limit of ours.
+    pub fn no_less(what: impl Into<String>, limit: f64, ours: f64) -> Row {
+        Row { paper: None, ..Row::judged(what.into(), limit, Tolerance::AtLeast(limit), ours) }
+    }
+
     fn judged(what: String, paper: f64, tolerance: Tolerance, ours: f64) -> Row {
         // A hair for what is written in decimals and held in binary. What is not a number passes nothing.
         let difference = ours - paper;
         let pass = match &tolerance {
             Tolerance::Abs(by) => difference.abs() <= by + 1e-9,
-            Tolerance::Max => difference <= 1e-9,
-            Tolerance::Min => difference >= -1e-9,
+            Tolerance::Max | Tolerance::AtMost(_) => difference <= 1e-9,
+            Tolerance::Min | Tolerance::AtLeast(_) => difference >= -1e-9,
             Tolerance::Order(_) => false,
         };
         Row {
@@ -226,5 +244,12 @@ mod tests {
         assert_eq!(row, expected);
         let row = serde_json::to_value(Row::beside("x", None, None)).unwrap();
         assert!(row["pass"].is_null() && row["paper"].is_null());
+        let row = serde_json::to_value(Row::no_more("x", 5.0, 5.1)).unwrap();
+        let expected = serde_json::json!({
+            "what": "x", "paper": null, "ours": 5.1, "tolerance": { "kind": "at_most", "value": 5.0 }, "pass": false,
+        });
+        assert_eq!(row, expected, "a limit of ours is not said to be the paper's");
+        assert_eq!(Row::no_less("x", 5.0, 5.1).pass, Some(true));
+        assert_eq!(Row::no_less("x", 5.0, f64::NAN).pass, Some(false));
     }
 }

@@ -4,6 +4,7 @@
 //! lives in what the closures capture. Hosts that can run more than a simulation bring theirs along.
 
 pub mod bouncer;
+pub mod cataclysm;
 pub mod findings;
 pub mod values;
 

@@ -128,9 +128,20 @@ pub struct Overhead {
     pub p99: f64,
 }
 
+/// What the paper on Cataclysm reports.
+#[derive(Deserialize)]
+#[allow(missing_docs)]
+pub struct Cataclysm {
+    pub fig4_batch_saturates_requests_per_s: f64,
+    pub fig4_threshold_saturates_requests_per_s: f64,
+    pub fig3_p95_ms: Target,
+    pub fig9_violations_pct_of_intervals: Target,
+}
+
 #[derive(Deserialize)]
 struct Papers {
     bouncer: Bouncer,
+    cataclysm: Cataclysm,
 }
 
 static PAPERS: LazyLock<Papers> = LazyLock::new(|| {
@@ -141,4 +152,9 @@ static PAPERS: LazyLock<Papers> = LazyLock::new(|| {
 /// What the paper on Bouncer reports.
 pub fn bouncer() -> &'static Bouncer {
     &PAPERS.bouncer
+}
+
+/// What the paper on Cataclysm reports.
+pub fn cataclysm() -> &'static Cataclysm {
+    &PAPERS.cataclysm
 }

@@ -3,9 +3,9 @@
 // Every test binary uses a part of it.
 #![allow(dead_code)]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use plimsoll_core::config::workload::{Arrivals, Engine, Service, Workload, WorkloadClass};
+use plimsoll_core::config::workload::{Arrivals, Engine, Policing, Service, Workload, WorkloadClass};
 use plimsoll_core::config::{self, Admission, Policy};
 use plimsoll_core::{ClassId, Nanos, Percentile, Refusal, Slo};
 use plimsoll_simulator::engine::{Arrival, Observer, Request, Stall};
@@ -22,9 +22,13 @@ pub fn paper() -> Scenario {
 
 /// One class and nothing else.
 pub fn one_class(engine: Engine, service: Service) -> Scenario {
-    let class = WorkloadClass { name: "only".into(), share: 1.0, service, slo: Slo::default() };
-    let workload =
-        Workload { engine, arrivals: Arrivals::Poisson, classes: vec![class], default_slo: Slo::default() };
+    let workload = Workload {
+        engine,
+        arrivals: Arrivals::Poisson,
+        policing: Policing::default(),
+        classes: vec![WorkloadClass::new("only", 1.0, service)],
+        default_slo: Slo::default(),
+    };
     Scenario::new(workload, std::path::Path::new("")).unwrap()
 }
 
@@ -44,9 +48,13 @@ pub fn slo(p50: Nanos, p90: Nanos) -> Slo {
 /// Follows a run: who waits, who is served, and how much was worked. It panics where an event contradicts that.
 pub struct Checker {
     processes: usize,
+    /// At work on top of those, until they are done.
+    beyond: usize,
     max_queue: usize,
     stalls: Vec<Stall>,
     now: Nanos,
+    /// By index: neither let in nor turned away.
+    undecided: BTreeSet<u64>,
     waiting: VecDeque<Request>,
     /// By index, with the time of the start.
     in_service: BTreeMap<u64, Nanos>,
@@ -66,9 +74,11 @@ impl Checker {
     pub fn new(engine: &Engine, stalls: &[Stall]) -> Checker {
         Checker {
             processes: engine.processes as usize,
+            beyond: 0,
             max_queue: engine.max_queue as usize,
             stalls: stalls.to_vec(),
             now: Nanos::ZERO,
+            undecided: BTreeSet::new(),
             waiting: VecDeque::new(),
             in_service: BTreeMap::new(),
             arrived: 0,
@@ -93,12 +103,9 @@ impl Checker {
         }
     }
 
-    fn arrives(&mut self, index: u64, arrival: &Arrival) {
-        self.at(arrival.at);
-        assert_eq!(index, self.arrived, "a request was lost, or came twice");
-        self.arrived += 1;
-        self.first_arrival.get_or_insert(arrival.at);
-        (self.last_arrival, self.worked_by_last_arrival) = (arrival.at, self.worked);
+    fn decides(&mut self, index: u64, now: Nanos) {
+        self.at(now);
+        assert!(self.undecided.remove(&index), "decided about twice");
     }
 
     fn leaves_queue(&mut self, request: &Request, now: Nanos) {
@@ -120,6 +127,13 @@ impl Checker {
         done
     }
 
+    /// From now on this many processes may work. Those that are at work beyond that finish.
+    pub fn may_work(&mut self, processes: usize, now: Nanos) {
+        self.at(now);
+        self.processes = processes;
+        self.beyond = self.in_service.len().saturating_sub(processes);
+    }
+
     pub fn utilization(&self) -> f64 {
         let span = self.last_arrival - self.first_arrival.unwrap_or_default();
         self.worked_by_last_arrival as f64 / (span.0 as f64 * self.processes as f64)
@@ -127,6 +141,7 @@ impl Checker {
 
     /// What must hold once everything is over.
     pub fn finish(&self) {
+        assert!(self.undecided.is_empty(), "nobody decided about some");
         assert!(self.waiting.is_empty() && self.in_service.is_empty());
         assert_eq!(self.arrived, self.refused + self.admitted);
         assert_eq!(self.admitted, self.served + self.dropped);
@@ -134,15 +149,25 @@ impl Checker {
 }
 
 impl Observer for Checker {
-    fn refused(&mut self, index: u64, arrival: &Arrival, refusal: &Refusal) {
-        self.arrives(index, arrival);
+    fn arrived(&mut self, index: u64, arrival: &Arrival) {
+        self.at(arrival.at);
+        assert_eq!(index, self.arrived, "a request was lost, or came twice");
+        self.arrived += 1;
+        self.undecided.insert(index);
+        self.first_arrival.get_or_insert(arrival.at);
+        (self.last_arrival, self.worked_by_last_arrival) = (arrival.at, self.worked);
+    }
+
+    fn refused(&mut self, index: u64, _arrival: &Arrival, refusal: &Refusal) {
+        self.decides(index, self.now);
         self.refused += 1;
         // Every refusal can say why.
         assert!(refusal.to_string().starts_with(refusal.mechanism.as_str()));
     }
 
     fn admitted(&mut self, request: &Request) {
-        self.arrives(request.index, &request.arrival);
+        self.decides(request.index, request.queued_at);
+        assert!(request.queued_at >= request.arrival.at, "let in before it came");
         self.admitted += 1;
         self.waiting.push_back(*request);
         assert!(self.waiting.len() <= self.max_queue, "more wait than may");
@@ -156,12 +181,13 @@ impl Observer for Checker {
     fn started(&mut self, request: &Request, now: Nanos) {
         self.leaves_queue(request, now);
         self.in_service.insert(request.index, now);
-        assert!(self.in_service.len() <= self.processes, "more in service than processes");
+        assert!(self.in_service.len() <= self.processes + self.beyond, "more in service than processes");
     }
 
     fn served(&mut self, request: &Request, started: Nanos, now: Nanos) {
         self.at(now);
         assert_eq!(self.in_service.remove(&request.index), Some(started));
+        self.beyond = self.in_service.len().saturating_sub(self.processes).min(self.beyond);
         assert_eq!(now, self.done_at(started, request.arrival.service), "not served for as long as it takes");
         self.served += 1;
     }
@@ -176,6 +202,10 @@ impl Observer for Checker {
 pub struct Both<A, B>(pub A, pub B);
 
 impl<A: Observer, B: Observer> Observer for Both<A, B> {
+    fn arrived(&mut self, index: u64, arrival: &Arrival) {
+        self.0.arrived(index, arrival);
+        self.1.arrived(index, arrival);
+    }
     fn refused(&mut self, index: u64, arrival: &Arrival, refusal: &Refusal) {
         self.0.refused(index, arrival, refusal);
         self.1.refused(index, arrival, refusal);

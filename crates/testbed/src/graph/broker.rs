@@ -24,8 +24,9 @@ use super::queries::{Query, QueryType};
 use super::shards::{Failure, Shards};
 use super::stats::{End, Stats};
 use super::store::KINDS;
-use crate::clock::Clock;
+use crate::clock::{Clock, metered};
 use crate::http::{Body, json, param, text};
+use crate::orca::{Form, Load};
 use crate::server::{Handler, Server};
 
 /// The paper's objectives, the same for every type.
@@ -54,11 +55,19 @@ pub struct BrokerOptions {
     /// How long after its arrival a query is given up.
     #[arg(long, value_name = "TIME", default_value_t = BrokerOptions::default().expire)]
     pub expire: Nanos,
+    /// How the broker reports its load, and what each query cost it.
+    #[arg(long, value_enum, default_value_t = BrokerOptions::default().orca)]
+    pub orca: Form,
 }
 
 impl Default for BrokerOptions {
     fn default() -> BrokerOptions {
-        BrokerOptions { policy: "bouncer".to_owned(), slots: 5, expire: Nanos::from_secs(10) }
+        BrokerOptions {
+            policy: "bouncer".to_owned(),
+            slots: 5,
+            expire: Nanos::from_secs(10),
+            orca: Form::Text,
+        }
     }
 }
 
@@ -100,6 +109,7 @@ impl Broker {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let spec = GateSpec {
             slos: vec![slo; names.len()],
+            ranks: Vec::new(),
             fair_share: Vec::new(),
             slots: Slots::Fixed(options.broker.slots),
             max_queue: options.max_queue,
@@ -129,7 +139,7 @@ impl Broker {
         let class = ClassId(query.of.index() as u16);
         let arrived = self.clock.now();
         let deadline = arrived + self.options.broker.expire;
-        let ask = Ask { class, deadline: Some(deadline), client: None };
+        let ask = Ask { deadline: Some(deadline), ..Ask::of(class) };
         let expected_wait = self.gate.expected_wait();
         let verdict = self.gate.offer(&ask, arrived, &mut self.decisions.borrow_mut());
         self.stats.borrow_mut().decided(self.clock.now().since(arrived));
@@ -149,18 +159,23 @@ impl Broker {
             return self.refuse(&refusal);
         }
         let left = deadline.since(started).into();
-        let result = tokio::time::timeout(left, query.run(&self.shards)).await;
+        let result = tokio::time::timeout(left, metered(query.run(&self.shards))).await;
         match result {
-            Ok(Ok(answer)) => {
+            Ok((Ok(answer), cpu)) => {
                 let processed = ticket.finish();
-                let answer = json(StatusCode::OK, &answer.to_json(query.of));
+                let mut answer = json(StatusCode::OK, &answer.to_json(query.of));
+                let free = self.slots.available_permits() as u32;
+                let in_service = self.options.broker.slots - free;
+                // What it did not compute it waited for, from the shards.
+                let load = Load { cpu, data: processed - cpu, queue_delay: waited, in_service };
+                load.report(self.options.broker.orca, &mut answer);
                 (answer, End::Served { grant, waited, processed })
             }
-            Ok(Err(Failure::Refused(reason, retry_after))) => {
+            Ok((Err(Failure::Refused(reason, retry_after)), _)) => {
                 let retry_after = retry_after.unwrap_or(HeaderValue::from_static("1"));
                 (refused_because(reason, retry_after), End::RefusedByShard)
             }
-            Ok(Err(Failure::Broken(why))) => {
+            Ok((Err(Failure::Broken(why)), _)) => {
                 ticket.fail();
                 (text(StatusCode::BAD_GATEWAY, why + "\n"), End::Failed)
             }

@@ -94,6 +94,7 @@ impl Options {
             ("--policy", broker.policy.clone()),
             ("--slots", broker.slots.to_string()),
             ("--expire", nanos(broker.expire)),
+            ("--orca", broker.orca.as_str().to_owned()),
             ("--max-queue", max_queue.to_string()),
         ]
         .into_iter()
@@ -131,6 +132,7 @@ mod tests {
         options.broker.policy = "bouncer,allowance=0.05".to_owned();
         options.broker.slots = 9;
         options.broker.expire = Nanos::from_secs(3);
+        options.broker.orca = crate::orca::Form::Bin;
         let args = ["graph".to_owned()].into_iter().chain(options.to_args());
         assert_eq!(format!("{:?}", Parsed::parse_from(args).options), format!("{options:?}"));
     }

@@ -115,6 +115,7 @@ impl Shard {
         let clock = Clock::start();
         let spec = GateSpec {
             slos: vec![Slo::default()],
+            ranks: Vec::new(),
             fair_share: Vec::new(),
             slots: Slots::Fixed(engines),
             max_queue: options.max_queue,

@@ -3,7 +3,7 @@
 //! A fixed number of workers serve one FIFO queue. `/cheap`, `/middling` and `/heavy` pass through it,
 //! `/healthz` does not. `POST /_fault?stall=1s` makes every worker stand still for that long, `POST
 //! /_fault?die` ends the server as a crash would. As most servers do, it finishes a request whose client
-//! has gone.
+//! has gone. Each page says what it cost, and how busy the service is ([`orca`](crate::orca)).
 
 mod server;
 
@@ -15,6 +15,7 @@ use plimsoll_core::rng::{self, Rng};
 use rand::RngExt;
 use rand_distr::StandardNormal;
 
+use crate::orca::Form;
 use crate::server::Server;
 use crate::work::WorkKind;
 
@@ -86,6 +87,9 @@ pub struct Options {
     /// Spread of the lognormal service times around their mean; 0 makes them constant.
     #[arg(long, default_value_t = Options::default().sigma, value_parser = parse_sigma)]
     pub sigma: f64,
+    /// How the service reports its load, and what each request cost it.
+    #[arg(long, value_enum, default_value_t = Options::default().orca)]
+    pub orca: Form,
     /// Seed of the service times.
     #[arg(long, default_value_t = Options::default().seed)]
     pub seed: u64,
@@ -103,6 +107,7 @@ impl Default for Options {
             queue: None,
             cost: Vec::new(),
             sigma: 0.25,
+            orca: Form::Text,
             seed: 1,
             cpu: None,
         }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use http::HeaderValue;
 use hyper::body::Incoming;
@@ -13,16 +13,18 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::sync::oneshot;
 
 use super::{Options, Route, ServiceTimes};
-use crate::clock::Clock;
+use crate::clock::{Clock, thread_cpu};
 use crate::http::{Body, param, text};
+use crate::orca::Load;
 use crate::pool::Pool;
 use crate::server::{Handler, Lifeline, Server};
-use crate::work::Work;
+use crate::work::{Work, WorkKind};
 
 struct Job {
+    arrived: Nanos,
     service_time: Nanos,
-    /// Receives how long it took.
-    done: oneshot::Sender<Nanos>,
+    /// Receives how long it took, and what there is to report.
+    done: oneshot::Sender<(Nanos, Load)>,
 }
 
 struct Pages {
@@ -46,17 +48,24 @@ impl Pages {
         }
         let clock = Clock::start();
         let work = Work::new(options.work);
-        let stalled_until_ns = Arc::new(AtomicU64::new(0));
+        let waits = options.work == WorkKind::Wait;
+        let (stalled_until_ns, busy) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU32::new(0)));
         let workers = Pool::start("page-worker", options.workers as usize, options.queue, || {
-            let stalled_until_ns = stalled_until_ns.clone();
+            let (stalled_until_ns, busy) = (stalled_until_ns.clone(), busy.clone());
             let stand_still = move || clock.sleep_until(Nanos(stalled_until_ns.load(Relaxed)));
             move |job: Job| {
                 stand_still();
-                let start = clock.now();
+                let (start, cpu_before) = (clock.now(), thread_cpu());
+                busy.fetch_add(1, Relaxed);
                 work.spend(job.service_time);
+                let cpu = thread_cpu().since(cpu_before);
+                // What it only waits for stands for its data. A worker that computes has none, however long others keep it from that.
+                let data = if waits { clock.now().since(start) - cpu } else { Nanos::ZERO };
                 // A request that a stall catches in service ends with it, too.
                 stand_still();
-                let _ = job.done.send(clock.now().since(start));
+                let in_service = busy.fetch_sub(1, Relaxed);
+                let load = Load { cpu, data, queue_delay: start.since(job.arrived), in_service };
+                let _ = job.done.send((clock.now().since(start), load));
             }
         })?;
         let times = RefCell::new(ServiceTimes::new(options.seed, options.sigma));
@@ -66,10 +75,11 @@ impl Pages {
     async fn page(&self, route: Route) -> Response<Body> {
         let (done, served) = oneshot::channel();
         let service_time = self.times.borrow_mut().draw(self.options.cost(route));
-        if self.workers.push(Job { service_time, done }).is_err() {
+        let arrived = self.clock.now();
+        if self.workers.push(Job { arrived, service_time, done }).is_err() {
             return text(StatusCode::SERVICE_UNAVAILABLE, "the queue is full\n");
         }
-        let Ok(served) = served.await else {
+        let Ok((served, load)) = served.await else {
             return text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
         };
         let mut response = text(StatusCode::OK, format!("a {} page\n", route.as_str()));
@@ -77,6 +87,7 @@ impl Pages {
         if let Ok(timing) = HeaderValue::try_from(timing) {
             response.headers_mut().insert("server-timing", timing);
         }
+        load.report(self.options.orca, &mut response);
         response
     }
 

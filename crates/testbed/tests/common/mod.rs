@@ -23,3 +23,16 @@ pub fn ask(addr: SocketAddr, method: &str, target: &str) -> io::Result<String> {
 pub fn get(addr: SocketAddr, target: &str) -> String {
     ask(addr, "GET", target).unwrap()
 }
+
+/// The numbers of a report as text: CPU and data time in seconds, queueing delay in milliseconds, requests in service.
+pub fn reported(answer: &str) -> [f64; 4] {
+    let (_, report) = answer.split_once("endpoint-load-metrics: TEXT ").expect("a load report");
+    let names =
+        ["request_cost.cpu", "request_cost.data", "named_metrics.queue_delay_ms", "named_metrics.in_service"];
+    let mut numbers = report.split("\r\n").next().unwrap().split(", ");
+    names.map(|name| {
+        let (named, number) = numbers.next().unwrap().split_once('=').unwrap();
+        assert_eq!(named, name);
+        number.parse().unwrap()
+    })
+}

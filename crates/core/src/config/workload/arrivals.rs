@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::Nanos;
-use crate::config::report::Report;
+use crate::config::report::{Report, Span};
 use crate::config::table::{choice, table};
 use crate::config::value::{Derived, Node, Shape, Value};
 
@@ -125,15 +125,21 @@ impl Derived for Arrivals {
             }
             (Process::Schedule, ..) => {
                 let steps = schedule.unwrap_or_default();
-                let starts = steps.first().is_some_and(|step| step.start == Nanos::ZERO);
-                if !starts || !steps.is_sorted_by(|a, b| a.start < b.start) {
-                    let wanted = "`schedule` needs start times that rise from \"0s\"";
-                    let example = "schedule = [[\"0s\", 0.9], [\"30s\", 1.5]]";
-                    report.error(node.at(&["schedule"]), format!("{wanted}; write for example {example}"));
-                    return None;
-                }
-                Some(Arrivals::Schedule(steps))
+                let rises = check_steps(&steps, node.at(&["schedule"]), report);
+                rises.then_some(Arrivals::Schedule(steps))
             }
         }
     }
+}
+
+/// Whether it is a schedule: start times that rise from zero. Says what is wrong.
+pub fn check_steps(steps: &[Step], at: Span, report: &mut Report) -> bool {
+    let starts = steps.first().is_some_and(|step| step.start == Nanos::ZERO);
+    let rises = starts && steps.is_sorted_by(|a, b| a.start < b.start);
+    if !rises {
+        let wanted = "`schedule` needs start times that rise from \"0s\"";
+        let example = "schedule = [[\"0s\", 0.9], [\"30s\", 1.5]]";
+        report.error(at, format!("{wanted}; write for example {example}"));
+    }
+    rises
 }

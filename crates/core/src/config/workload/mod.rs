@@ -1,14 +1,17 @@
 //! WORKLOAD.toml: what the simulator offers to a policy.
 
 mod arrivals;
+mod policing;
 mod service;
 
 use crate::config::report::Report;
 use crate::config::table::table;
+use crate::config::units::Rate;
 use crate::config::value::{Derived, Node, Tables};
 use crate::{MAX_CLASSES, Nanos, Slo};
 
 pub use arrivals::{Arrivals, Step};
+pub use policing::Policing;
 pub use service::Service;
 
 table! {
@@ -18,6 +21,8 @@ table! {
         engine: Engine = {},
         /// How requests come, relative to the load of the run.
         arrivals: Arrivals = {},
+        /// Which classes pass when there is too much of everything, before the policy is asked.
+        policing: Policing = {},
         /// Classes of requests. `[class.default]` may have no share: then only its `slo` counts, for classes that were
         /// never seen. Without it, those are held to the loosest objective of all.
         class: Tables<ClassTable>,
@@ -43,6 +48,16 @@ table! {
         service: Option<Service>,
         /// Its objective.
         slo: Option<Slo>,
+        /// From 1, the most important, to 100. Under overload lesser classes give way.
+        priority: u32 [1..=100] = 5,
+        /// What one served request is worth, in any unit that all classes share. Among classes of one priority those that
+        /// are worth less give way.
+        revenue: f64 [1e-9..=1e12] = 1.0,
+        /// The rate up to which its requests pass untested, where there is policing.
+        min_rate: Option<Rate>,
+        /// How often its requests come in the course of the run, as start times and multiples of its share of the load:
+        /// `[["0s", 1.0], ["195s", 4.0]]`; the last holds to the end. Instead of `[arrivals]`.
+        schedule: Option<Vec<Step>>,
     }
 }
 
@@ -56,6 +71,8 @@ pub struct Workload {
     pub engine: Engine,
     /// How requests come.
     pub arrivals: Arrivals,
+    /// Which classes pass, before the policy is asked.
+    pub policing: Policing,
     /// The classes with a share, in the order of the file; never empty, and their shares sum to 1.
     pub classes: Vec<WorkloadClass>,
     /// The objective of a class that was never seen: that of `[class.default]`, else the loosest of all.
@@ -73,13 +90,30 @@ pub struct WorkloadClass {
     pub service: Service,
     /// Its objective; empty where none was set.
     pub slo: Slo,
+    /// From 1, the most important, to 100.
+    pub priority: u32,
+    /// What one served request is worth, in any unit; above zero.
+    pub revenue: f64,
+    /// Requests a second that pass untested.
+    pub min_rate: Option<Rate>,
+    /// How often its requests come, as multiples of its share of the load; the same all the time where that is not written.
+    pub schedule: Option<Vec<Step>>,
+}
+
+impl WorkloadClass {
+    /// A class as it is where nothing else is written.
+    pub fn new(name: &str, share: f64, service: Service) -> WorkloadClass {
+        let (priority, revenue) = (5, 1.0);
+        let (slo, min_rate, schedule) = (Slo::default(), None, None);
+        WorkloadClass { name: name.to_owned(), share, service, slo, priority, revenue, min_rate, schedule }
+    }
 }
 
 impl Derived for Workload {
     type Written = WorkloadFile;
 
-    fn derive(written: WorkloadFile, root: Node<'_>, report: &mut Report) -> Option<Workload> {
-        let tables = written.class.0;
+    fn derive(mut written: WorkloadFile, root: Node<'_>, report: &mut Report) -> Option<Workload> {
+        let tables = std::mem::take(&mut written.class.0);
         let Some((last, _)) = tables.last() else {
             report.error(
                 root.span(),
@@ -106,11 +140,23 @@ impl Derived for Workload {
             None => loosest(tables.iter().filter_map(|(_, table)| table.slo.as_ref())),
         };
         let mut classes = Vec::new();
-        for (name, ClassTable { share, service, slo }) in tables {
+        for (name, table) in tables {
+            let ClassTable { share, service, slo, priority, revenue, min_rate, schedule } = table;
             let at = |key: &str| root.at(&["class", &name, key]);
+            if let Some(steps) = &schedule {
+                arrivals::check_steps(steps, at("schedule"), report);
+                if written.arrivals != Arrivals::Poisson {
+                    let message =
+                        "a class comes by its own `schedule` or by that of [arrivals]; remove one of them";
+                    report.error(at("schedule"), message);
+                }
+            }
             match service {
                 Some(service) if share > 0.0 => {
-                    classes.push(WorkloadClass { name, share, service, slo: slo.unwrap_or_default() });
+                    let slo = slo.unwrap_or_default();
+                    let class =
+                        WorkloadClass { name, share, service, slo, priority, revenue, min_rate, schedule };
+                    classes.push(class);
                 }
                 _ if name == "default" && share == 0.0 => {}
                 Some(_) => report.error(at("share"), "a class without a share sends nothing; remove it"),
@@ -122,12 +168,14 @@ impl Derived for Workload {
                 }
             }
         }
-        Some(Workload { engine: written.engine, arrivals: written.arrivals, classes, default_slo })
+        let WorkloadFile { engine, arrivals, policing, .. } = written;
+        policing.check(&engine, &classes, root, report);
+        Some(Workload { engine, arrivals, policing, classes, default_slo })
     }
 }
 
-/// The objective with the most generous limit on its highest percentile.
+/// The objective with the most generous limit.
 fn loosest<'a>(slos: impl Iterator<Item = &'a Slo>) -> Slo {
-    let limit = |slo: &&Slo| slo.targets().last().map_or(Nanos::ZERO, |&(_, limit)| limit);
+    let limit = |slo: &&Slo| slo.targets().iter().map(|&(_, limit)| limit).max().unwrap_or(Nanos::ZERO);
     slos.max_by_key(limit).cloned().unwrap_or_default()
 }

@@ -82,6 +82,22 @@ pub enum Service {
     },
 }
 
+impl Service {
+    /// The mean of the times; nothing where they are in a file.
+    pub fn mean(&self) -> Option<Nanos> {
+        Some(match self {
+            Service::Lognormal { mean, .. } | Service::Exponential { mean } | Service::Constant { mean } => {
+                *mean
+            }
+            Service::Pareto { min, alpha } => Nanos((min.0 as f64 * alpha / (alpha - 1.0)) as u64),
+            Service::Empirical { values } => {
+                Nanos((values.iter().map(|v| v.0 as f64).sum::<f64>() / values.len() as f64) as u64)
+            }
+            Service::EmpiricalFile { .. } => return None,
+        })
+    }
+}
+
 impl Derived for Service {
     type Written = ServiceTable;
 

@@ -20,6 +20,7 @@ pub fn overhead() -> Findings {
         Slo::new([(Percentile::P50, Nanos::from_millis(18)), (Percentile::P90, Nanos::from_millis(50))]);
     let spec = GateSpec {
         slos: vec![slo.expect("rising objectives"); usize::from(CLASSES)],
+        ranks: Vec::new(),
         fair_share: Vec::new(),
         slots: Slots::Fixed(100),
         max_queue: 800,

@@ -46,7 +46,7 @@ impl Sample {
 mod tests {
     use std::path::Path;
 
-    use plimsoll_core::config::workload::{Arrivals, Engine, Service, Workload, WorkloadClass};
+    use plimsoll_core::config::workload::{Arrivals, Engine, Policing, Service, Workload, WorkloadClass};
     use plimsoll_core::config::{Override, Policy};
     use plimsoll_core::{Nanos, Slo};
 
@@ -54,15 +54,14 @@ mod tests {
 
     #[test]
     fn what_a_run_offers_is_its_load_and_its_classes_means() {
-        let class = |name: &str, share, mean_ms| WorkloadClass {
-            name: name.to_owned(),
-            share,
-            service: Service::Lognormal { mean: Nanos::from_millis(mean_ms), sigma: 1.5 },
-            slo: Slo::default(),
+        let class = |name: &str, share, mean_ms| {
+            let service = Service::Lognormal { mean: Nanos::from_millis(mean_ms), sigma: 1.5 };
+            WorkloadClass::new(name, share, service)
         };
         let workload = Workload {
             engine: Engine { processes: 10, max_queue: 100 },
             arrivals: Arrivals::Poisson,
+            policing: Policing::default(),
             classes: vec![class("a", 0.8, 2), class("b", 0.2, 30)],
             default_slo: Slo::default(),
         };

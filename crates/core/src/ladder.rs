@@ -1,7 +1,7 @@
 //! The SLA ladder: what mean response time is owed at which arrival rate (Cataclysm, Eq. 1 and Table 1). More load may be
 //! answered more slowly, so that more of it can be answered.
 
-use plimsoll_core::Nanos;
+use crate::Nanos;
 
 /// Mean response times by bands of the arrival rate.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,18 +21,31 @@ impl Ladder {
         let mut last = (0.0, Nanos::ZERO);
         for (i, &(below, mean)) in bands.iter().enumerate() {
             if below.is_nan() || below <= last.0 {
-                return Err((
-                    i,
-                    format!("{below}/s is not above {}/s, where the band before it ends", last.0),
-                ));
+                let before = match i {
+                    0 => "zero".to_owned(),
+                    _ => format!("{}/s, where the band before it ends: they overlap", last.0),
+                };
+                return Err((i, format!("{below}/s is not above {before}; write the bands by rising rates")));
             }
             if mean < last.1 {
-                return Err((i, format!("{mean} is less than the {} of the band before it", last.1)));
+                return Err((
+                    i,
+                    format!(
+                        "{mean} is less than the {} of the band before it; more load is not answered faster",
+                        last.1
+                    ),
+                ));
             }
             last = (below, mean);
         }
         if beyond < last.1 {
-            return Err((bands.len(), format!("{beyond} is less than the {} of the band before it", last.1)));
+            return Err((
+                bands.len(),
+                format!(
+                    "{beyond} is less than the {} of the band before it; more load is not answered faster",
+                    last.1
+                ),
+            ));
         }
         Ok(Ladder { bands, beyond })
     }

@@ -1,4 +1,4 @@
-//! The experiments of `plimsoll reproduce` that need a real system: Bouncer's study on a graph store (section 5.4).
+//! Bouncer's study on a real system, a sharded graph store (section 5.4).
 
 use std::cell::OnceCell;
 use std::rc::Rc;

@@ -1,5 +1,7 @@
-//! The text of the last config that a worker accepted, kept in memory by the parent. A worker that restarts
-//! while the file on disk is broken goes on with it, as the worker before it did.
+//! A text that the parent keeps in memory for its workers: what one of them has stored, the next one goes on with.
+//!
+//! There are two. The last config that a worker accepted, for one that restarts while the file on disk is broken; and what
+//! was [put](crate::put) through the admin address.
 
 use std::fs::File;
 use std::io;
@@ -8,26 +10,26 @@ use std::os::unix::fs::FileExt;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-/// Longest config that is kept; the parser's own limit is lower.
+/// Longest text that is kept; both writers' own limits are lower.
 const LONGEST: u64 = 16 << 20;
 
 /// A memory file: the text, preceded by its length. The length is written last and zeroed first, so that a
 /// writer that dies half-way leaves nothing rather than half a config.
 #[derive(Debug)]
-pub struct LastGood(File);
+pub struct KeptText(File);
 
-impl LastGood {
+impl KeptText {
     /// An empty one: the descriptor by which it is handed on.
     ///
     /// # Errors
     /// Where the kernel has no memory for it.
     pub fn create() -> io::Result<OwnedFd> {
-        Ok(memfd_create("plimsoll-config", MFdFlags::MFD_CLOEXEC)?)
+        Ok(memfd_create("plimsoll-text", MFdFlags::MFD_CLOEXEC)?)
     }
 
     /// The one behind this descriptor.
-    pub fn new(file: OwnedFd) -> LastGood {
-        LastGood(File::from(file))
+    pub fn new(file: OwnedFd) -> KeptText {
+        KeptText(File::from(file))
     }
 
     /// Keeps this text instead of what was there.
@@ -60,7 +62,7 @@ mod tests {
 
     #[test]
     fn keeps_the_last_whole_text() {
-        let kept = LastGood::new(LastGood::create().unwrap());
+        let kept = KeptText::new(KeptText::create().unwrap());
         assert_eq!(kept.load(), None);
         kept.store("[sentry]\nlisten = \"a longer text\"").unwrap();
         kept.store("short").unwrap();

@@ -1,0 +1,134 @@
+"""A flash crowd of gold, silver and bronze requests: what each class gets, and how it compares with the best that could be had."""
+
+import csv
+from collections import defaultdict
+
+from .gateway import Gateway
+from .load import OpenLoop, write_mix
+from .pages import SHARES, Pages
+from .stats import middle, spread
+
+TIMES = 10
+TARGET_MS = 250
+PROMISED_PER_S = 10
+WORKERS = 8
+# Mean milliseconds of the waiting server's pages.
+SIZES_MS = {"cheap": 5, "middling": 20, "heavy": 60}
+REVENUE = {"gold": 10.0, "silver": 3.0, "bronze": 1.0}
+# Of the crowd: gold alone asks for half of what the server can do.
+OF_CROWD = {"gold": 0.05, "silver": 0.25, "bronze": 0.70}
+CAPACITY_PER_S = WORKERS / sum(share * SIZES_MS[page] for page, share in SHARES.items()) * 1000
+# Before the crowd comes, as a share of the capacity; then until it is looked at.
+CALM, CALM_S = 0.6, 5
+SERVER_CPU, SENTRY_CPU = 1, 0
+
+
+def run(policer, round, scratch, quick):
+    """One crowd."""
+    seconds = 8 if quick else 40
+    requests = {
+        f"{page}-{tier}": {"path": f"/{page}/{tier}", "share": share * OF_CROWD[tier], "deadline_ms": TARGET_MS}
+        for page, share in SHARES.items()
+        for tier in OF_CROWD
+    }
+    mix, log = write_mix(scratch / "crowd.toml", requests), scratch / "crowd.csv"
+    rate = f"0s:{CALM * CAPACITY_PER_S:.1f},{CALM_S}s:{TIMES * CAPACITY_PER_S:.1f}"
+    settings = {"policy": policer, "target_ms": TARGET_MS, "promised": PROMISED_PER_S}
+    gateway = Gateway(policer, "policing/sentry.toml", settings)
+    with Pages(scratch, "wait", WORKERS, SERVER_CPU) as server:
+        with gateway.running(server.port, [SENTRY_CPU], scratch) as sentry:
+            report = OpenLoop(sentry.port, rate, CALM_S + seconds, mix, seed=round + 1, log=log).run()
+    return {"part": "crowd", "policer": policer, "round": round, "report": report, **judged(log, seconds)}
+
+
+def judged(log, seconds):
+    """What the log says of the crowd."""
+    sent, served, latencies = defaultdict(int), defaultdict(int), defaultdict(list)
+    by_second = [defaultdict(int) for _ in range(CALM_S + seconds)]
+    earned, errors = 0.0, 0
+    with open(log, newline="") as file:
+        for row in csv.DictReader(file):
+            second, (page, tier) = int(float(row["at_s"])), row["request"].split("-")
+            errors += row["outcome"] not in ("ok", "rejected")
+            if row["outcome"] == "ok":
+                latencies[second].append(float(row["latency_ms"]))
+            if second < CALM_S:
+                continue
+            sent[tier] += 1
+            by_second[second][page, tier] += 1
+            if row["outcome"] == "ok":
+                served[tier] += 1
+                earned += REVENUE[tier]
+    best = sum(optimum(arrived) for arrived in by_second[CALM_S:])
+    over = [second for second in range(CALM_S, CALM_S + seconds) if p95(latencies[second]) > TARGET_MS]
+    return {
+        "served_pct": {tier: 100 * served[tier] / sent[tier] for tier in OF_CROWD},
+        "served_per_s": {tier: served[tier] / seconds for tier in OF_CROWD},
+        "seconds_over_pct": 100 * len(over) / seconds,
+        "over_after_jump_s": sum(1 for second in over if second < CALM_S + 10),
+        "worst_p95_ms": max(p95(latencies[second]) for second in range(CALM_S, CALM_S + seconds)),
+        "of_optimum_pct": 100 * earned / best,
+        "errors": errors,
+    }
+
+
+def p95(values):
+    """Zero of nothing."""
+    return sorted(values)[int(0.95 * (len(values) - 1))] if values else 0.0
+
+
+def optimum(arrived):
+    """What the server can earn at most in a second by these arrivals, {(page, tier): count}, once the promises are kept."""
+    left_ms, earned = WORKERS * 1000.0, 0.0
+    promised = {tier: PROMISED_PER_S for tier in ("silver", "bronze")}
+    rest = dict(arrived)
+    # A promise is kept with whatever comes, so with the same mix of pages.
+    for tier, rate in promised.items():
+        total = sum(count for (_, of), count in arrived.items() if of == tier)
+        for (page, of), count in arrived.items():
+            if of == tier and total:
+                part = min(rate, total) * count / total
+                rest[page, of] -= part
+                left_ms -= part * SIZES_MS[page]
+                earned += part * REVENUE[of]
+    for (page, tier), count in sorted(rest.items(), key=lambda kind: -REVENUE[kind[0][1]] / SIZES_MS[kind[0][0]]):
+        taken = min(count, left_ms / SIZES_MS[page])
+        left_ms -= taken * SIZES_MS[page]
+        earned += taken * REVENUE[tier]
+    return earned
+
+
+def report(record, runs):
+    """The table, and what was promised."""
+    policers = sorted({run["policer"] for run in runs})
+
+    def of(policer, key, part=None):
+        values = [run[key] for run in runs if run["policer"] == policer]
+        return [value[part] for value in values] if part else values
+
+    columns = ["policer", "gold %", "silver %", "bronze %", "silver/s", "bronze/s", "s over target, %", "revenue, % of optimum"]
+    rows = [
+        [
+            policer,
+            *(spread(of(policer, "served_pct", tier), 1) for tier in OF_CROWD),
+            *(spread(of(policer, "served_per_s", tier), 1) for tier in ("silver", "bronze")),
+            spread(of(policer, "seconds_over_pct"), 1),
+            spread(of(policer, "of_optimum_pct"), 1),
+        ]
+        for policer in policers
+    ]
+    record.table(f"A crowd of {TIMES} times {CAPACITY_PER_S:.0f} requests/s", columns, rows)
+    for policer in policers:
+        gold = middle(of(policer, "served_pct", "gold"))
+        record.target(f"gold served ({policer}), %", ">= 99", f"{gold:.1f}", gold >= 99)
+        least = min(min(of(policer, "served_per_s", tier)) for tier in ("silver", "bronze"))
+        share = 100 * least / PROMISED_PER_S
+        record.target(f"promised rates kept ({policer}), %", ">= 99", f"{share:.1f}", share >= 99)
+        over = middle(of(policer, "seconds_over_pct"))
+        record.target(f"seconds with p95 over target ({policer}), %", "<= 1", f"{over:.1f}", over <= 1)
+        jump = max(of(policer, "over_after_jump_s"))
+        record.target(f"seconds over target after the jump ({policer})", "<= 5", f"{jump}", jump <= 5)
+        best = middle(of(policer, "of_optimum_pct"))
+        record.target(f"revenue, % of the optimum ({policer})", ">= 95", f"{best:.1f}", best >= 95)
+        errors = sum(of(policer, "errors"))
+        record.target(f"errors ({policer})", "0", f"{errors}", errors == 0)

@@ -1,0 +1,141 @@
+//! The controller's admin address: `/plan`, `/metrics`, `/healthz`. Nothing can be changed through it.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use plimsoll_core::config::Secret;
+use plimsoll_sentry::admin::auth;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+use crate::metrics;
+use crate::status::Status;
+
+/// Connections at once; whoever comes on top waits.
+const CONNECTIONS: usize = 16;
+/// Longest head of a request, in bytes; hyper allows no less.
+const LONGEST_HEAD: usize = 8 * 1024;
+/// How long a head may take, and how long one connection may live: it holds one of few places.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LIFETIME: Duration = Duration::from_secs(60);
+
+/// Serves it until the runtime ends.
+///
+/// # Errors
+/// Where the address cannot be listened on.
+pub async fn start(
+    address: SocketAddr,
+    token: Option<Secret>,
+    status: Rc<RefCell<Status>>,
+) -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind(address).await?;
+    let address = listener.local_addr()?;
+    tokio::task::spawn_local(serve(listener, token, status));
+    Ok(address)
+}
+
+async fn serve(listener: TcpListener, token: Option<Secret>, status: Rc<RefCell<Status>>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of descriptors, most likely: nothing is gained by asking again at once.
+                log::warn!(error:%; "admin connection not accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let (token, status) = (token.clone(), Rc::clone(&status));
+        tokio::task::spawn_local(async move {
+            let service = service_fn(async |request: Request<Incoming>| {
+                Ok::<_, Infallible>(answer(&request.into_parts().0, token.as_ref(), &status))
+            });
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(PATIENCE)
+                .max_buf_size(LONGEST_HEAD)
+                .serve_connection(TokioIo::new(stream), service);
+            // Errors are those of one client, who knows.
+            let _ = tokio::time::timeout(LIFETIME, connection).await;
+            drop(place);
+        });
+    }
+}
+
+fn answer(request: &Parts, token: Option<&Secret>, status: &RefCell<Status>) -> Response<Full<Bytes>> {
+    const TEXT: &str = "text/plain; charset=utf-8";
+    // Probes of an orchestrator carry no token, and the word tells nothing.
+    if request.uri.path() == "/healthz" {
+        return respond(StatusCode::OK, TEXT, "ok\n");
+    }
+    if token.is_some_and(|token| !auth::shows(token.reveal(), request)) {
+        let mut response =
+            respond(StatusCode::UNAUTHORIZED, TEXT, "show the admin_token of this controller\n");
+        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        return response;
+    }
+    if !matches!(request.method, Method::GET | Method::HEAD) {
+        let mut response = respond(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET\n");
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    match request.uri.path() {
+        "/metrics" => respond(StatusCode::OK, metrics::CONTENT_TYPE, metrics::render(&status.borrow())),
+        "/plan" => match serde_json::to_vec(&*status.borrow()) {
+            Ok(bytes) => respond(StatusCode::OK, "application/json", bytes),
+            Err(error) => respond(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
+        },
+        _ => respond(StatusCode::NOT_FOUND, TEXT, "there is /plan, /metrics and /healthz\n"),
+    }
+}
+
+fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_core::config::{Config, Mode, parse};
+
+    use super::*;
+
+    fn ask(method: Method, path: &str, token: &str) -> StatusCode {
+        let text = "[controller]\nadmin_token = \"correct-horse\"\n[pool.a]\nservers = [\"127.0.0.1:1\"]";
+        let secret = parse::<Config>(text, "").unwrap().0.controller.admin_token;
+        let request = Request::builder().method(method).uri(path).header("authorization", token);
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        answer(&parts, secret.as_ref(), &RefCell::new(Status::new(Mode::Enforce))).status()
+    }
+
+    #[test]
+    fn only_the_token_opens_and_nothing_can_be_changed() {
+        assert_eq!(ask(Method::GET, "/plan", ""), StatusCode::UNAUTHORIZED);
+        assert_eq!(ask(Method::GET, "/metrics", "Bearer wrong-horse"), StatusCode::UNAUTHORIZED);
+        assert_eq!(ask(Method::GET, "/healthz", ""), StatusCode::OK);
+        for path in ["/plan", "/metrics"] {
+            assert_eq!(ask(Method::GET, path, "Bearer correct-horse"), StatusCode::OK);
+            assert_eq!(ask(Method::PUT, path, "Bearer correct-horse"), StatusCode::METHOD_NOT_ALLOWED);
+        }
+        assert_eq!(ask(Method::GET, "/", "Bearer correct-horse"), StatusCode::NOT_FOUND);
+    }
+}

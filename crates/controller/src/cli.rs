@@ -1,0 +1,35 @@
+//! `plimsoll controller`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use plimsoll_sentry::{config_file, logging};
+
+use crate::run::{Options, run as run_controller};
+
+/// Watch the sentries and size the pools
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The config.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Stops the servers and sentries that were started when it ends. Without, they stay, and the next controller adopts them: a
+    /// controller that stops must not stop the service.
+    #[arg(long)]
+    stop_servers: bool,
+}
+
+/// Runs until SIGINT or SIGTERM. Fails where it cannot begin.
+pub fn run(args: Args) -> ExitCode {
+    logging::start("controller");
+    let Some(loaded) = config_file::load_aloud(&args.config) else { return ExitCode::FAILURE };
+    let options =
+        Options { config: loaded.config, config_file: args.config, stop_servers: args.stop_servers };
+    match run_controller(options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("plimsoll controller: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

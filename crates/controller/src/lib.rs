@@ -1,0 +1,28 @@
+//! The controller: reads the sentries, plans how many servers each pool and how many sentries there should be, and acts through a
+//! `provider::Provider`.
+//!
+//! ```text
+//!  sentries --GET /pools--> measure --> provisioning::fleet --> orders --> actuator, one a pool --> provider
+//!     ^                                                                            |
+//!     +------ PUT /pools/NAME/servers, PUT /share <----- which servers are ready --+
+//! ```
+//!
+//! Nothing waits for it: a sentry goes on with what it was told last, and so do the servers.
+
+pub mod cli;
+
+mod actuator;
+mod admin;
+mod ask;
+mod backoff;
+mod lease;
+mod measure;
+mod metrics;
+mod more_sentries;
+mod pools;
+mod process;
+mod provider;
+mod reading;
+mod run;
+mod sentries;
+mod status;

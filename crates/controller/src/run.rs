@@ -1,0 +1,411 @@
+//! The controller at work: takes the lease, then looks, plans and tells, round by round.
+
+use std::cell::RefCell;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_core::Nanos;
+use plimsoll_core::config::{Class, Config, Mode, Server, Workers};
+use plimsoll_provisioning::demand::Demand;
+use plimsoll_provisioning::fleet::Fleet;
+use plimsoll_provisioning::planner::{Plan, Reason};
+use plimsoll_provisioning::sentries::{Change as SentryChange, SentryWatch};
+use plimsoll_sentry::clock;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::task::LocalSet;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+use crate::actuator::Actuator;
+use crate::admin;
+use crate::lease::{self, Lease};
+use crate::measure::{Rates, combine};
+use crate::more_sentries;
+use crate::pools::{self, Provisioned, words};
+use crate::provider::Traffic;
+use crate::sentries::Sentries;
+use crate::status::{Change, SentryStatus, Status};
+
+/// From one try for the lease to the next.
+const STANDBY: Duration = Duration::from_secs(1);
+/// How long servers may take to end with `--stop-servers`, beside their own time-outs.
+const STOPPING: Duration = Duration::from_secs(5);
+
+/// What to run.
+pub struct Options {
+    /// The config.
+    pub config: Config,
+    /// The file it is from, for the sentries that are started.
+    pub config_file: PathBuf,
+    /// Whether what was started ends with the controller.
+    pub stop_servers: bool,
+}
+
+/// Runs until it is told to end.
+///
+/// # Errors
+/// Why it cannot begin, in words for the operator.
+pub fn run(options: Options) -> Result<(), String> {
+    if options.config.pools.iter().all(|pool| pool.provision.is_none())
+        && options.config.controller.sentry_ports.is_none()
+    {
+        return Err(
+            "there is nothing to do: no pool has `provision`, and there are no `sentry_ports`".to_owned()
+        );
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("cannot start: {error}"))?;
+    let tasks = LocalSet::new();
+    tasks.block_on(&runtime, async {
+        let mut signals = Signals::new().map_err(|error| format!("cannot catch signals: {error}"))?;
+        let acts = options.config.controller.mode == Mode::Enforce;
+        let _lease = match acts {
+            true => match lead(&options.config.controller.state, &mut signals).await? {
+                Some(lease) => Some(lease),
+                None => return Ok(()),
+            },
+            // Whoever does not act is in nobody's way.
+            false => None,
+        };
+        let mut controller = Controller::start(&options).await?;
+        controller.serve(&mut signals).await;
+        if acts && options.stop_servers {
+            controller.stop_servers(&mut signals).await;
+        }
+        Ok(())
+    })
+}
+
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Signals> {
+        Ok(Signals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// Waits for the lease; nothing where it is told to end before.
+async fn lead(state: &Path, signals: &mut Signals) -> Result<Option<Lease>, String> {
+    let wrong = |error: std::io::Error| format!("{}: {error}", state.display());
+    lease::make_directory(state).map_err(wrong)?;
+    let mut is_standby = false;
+    loop {
+        if let Some(lease) = lease::take(state).map_err(wrong)? {
+            if is_standby {
+                log::info!("taking over");
+            }
+            return Ok(Some(lease));
+        }
+        if !is_standby {
+            is_standby = true;
+            log::info!(state:% = state.display(); "standing by: another controller has the lease");
+        }
+        tokio::select! {
+            () = sleep(STANDBY) => {}
+            () = signals.wait() => return Ok(None),
+        }
+    }
+}
+
+struct Controller {
+    config: Config,
+    fleet: Fleet,
+    /// In the order of the fleet.
+    pools: Vec<Provisioned>,
+    sentries: Sentries,
+    watch: SentryWatch,
+    /// Further sentries, where there may be any.
+    more_sentries: Option<Actuator>,
+    /// Servers of pools that are provisioned no more, on their way out.
+    forgotten: Vec<Actuator>,
+    traffic: watch::Sender<Traffic>,
+    changed: Rc<Notify>,
+    status: Rc<RefCell<Status>>,
+}
+
+impl Controller {
+    async fn start(options: &Options) -> Result<Controller, String> {
+        let config = options.config.clone();
+        let settings = &config.controller;
+        let (traffic, known) = watch::channel(Traffic::default());
+        let changed = Rc::new(Notify::new());
+        let acts = settings.mode == Mode::Enforce;
+        let fixed: u32 =
+            config.pools.iter().filter(|p| p.provision.is_some()).map(|p| p.servers.len() as u32).sum();
+        let cap = settings.cap(&config.pools);
+        let places = Arc::new(Semaphore::new(cap.saturating_sub(fixed) as usize));
+        let (mut provisioned, mut planners) = (Vec::new(), Vec::new());
+        for (index, pool) in config.pools.iter().enumerate() {
+            let Some(provision) = &pool.provision else { continue };
+            let actuator = match acts {
+                true => {
+                    let (known, changed) = (known.clone(), Rc::clone(&changed));
+                    Some(pools::actuator(pool, provision, &settings.state, &places, known, changed)?)
+                }
+                false => None,
+            };
+            planners.push(pools::planner(pool, provision));
+            provisioned.push(Provisioned {
+                index,
+                fixed: pool.servers.clone(),
+                actuator,
+                demand: None,
+                plan: None,
+            });
+        }
+        let forgotten = match acts {
+            true => pools::end_forgotten(&config, &settings.state, &known, &changed),
+            false => Vec::new(),
+        };
+        let more_sentries = match (acts, settings.sentry_ports) {
+            (true, Some(ports)) => Some(more_sentries::actuator(options, ports, known, Rc::clone(&changed))?),
+            _ => None,
+        };
+        let status = Rc::new(RefCell::new(Status::new(settings.mode)));
+        let bound = admin::start(settings.admin, settings.admin_token.clone(), Rc::clone(&status)).await;
+        let bound = bound.map_err(|error| format!("cannot listen on {}: {error}", settings.admin))?;
+        log::info!(admin:% = bound, mode:% = settings.mode; "controller ready");
+        Ok(Controller {
+            fleet: Fleet::new(planners, cap),
+            pools: provisioned,
+            sentries: Sentries::new(
+                config.sentry.admin_token.clone(),
+                config.pools.iter().map(|pool| pool.name.clone()).collect(),
+            ),
+            watch: SentryWatch::default(),
+            more_sentries,
+            forgotten,
+            traffic,
+            changed,
+            status,
+            config,
+        })
+    }
+
+    /// Round by round, until it is told to end.
+    async fn serve(&mut self, signals: &mut Signals) {
+        if self.config.controller.mode == Mode::Off {
+            return signals.wait().await;
+        }
+        let mut ticks = interval(self.config.controller.interval.into());
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let changed = Rc::clone(&self.changed);
+        loop {
+            tokio::select! {
+                () = signals.wait() => return,
+                _ = ticks.tick() => self.round().await,
+                () = changed.notified() => self.tell().await,
+            }
+        }
+    }
+
+    fn mode(&self) -> Mode {
+        self.config.controller.mode
+    }
+
+    async fn round(&mut self) {
+        let now = clock::now();
+        self.sentries.follow(&self.addresses(), now);
+        let rates = self.sentries.look(now).await;
+        self.plan_servers(now, &rates);
+        if self.mode() == Mode::Enforce {
+            self.plan_sentries(now);
+        }
+        self.tell().await;
+        let down = self.sentries.down(clock::now());
+        self.traffic.send_if_modified(|traffic| std::mem::replace(&mut traffic.down, down.clone()) != down);
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        let settings = &self.config.controller;
+        let own =
+            if settings.sentries.is_empty() { &[self.config.sentry.admin][..] } else { &settings.sentries };
+        let more = self.more_sentries.as_ref().map(Actuator::reality).unwrap_or_default().ready;
+        let more = more.iter().map(|server| SocketAddr::from((Ipv4Addr::LOCALHOST, server.port)));
+        own.iter().copied().chain(more).collect()
+    }
+
+    fn classes(&self, pool: usize) -> Vec<&Class> {
+        self.config.classes.iter().filter(|class| class.pool == pool).collect()
+    }
+
+    fn plan_servers(&mut self, now: Nanos, rates: &[Option<Vec<Vec<Rates>>>]) {
+        let mut demands = Vec::with_capacity(self.pools.len());
+        for i in 0..self.pools.len() {
+            let index = self.pools[i].index;
+            let pool = &self.config.pools[index];
+            let mut knows_slots = true;
+            if pool.workers == Workers::Adaptive {
+                let each = self.sentries.slots_each(index);
+                knows_slots = each.is_some();
+                each.into_iter().for_each(|each| self.fleet.planner(i).measured(each));
+            }
+            // What is there already counts before anything is planned: it is not given back because nobody remembers it.
+            let is_known = match &self.pools[i].actuator {
+                Some(actuator) if actuator.ordered().is_none() => {
+                    let present = actuator.present();
+                    if let Some(present) = present {
+                        let fixed = self.pools[i].fixed.len() as u32;
+                        self.fleet.planner(i).settle(fixed.saturating_add(present));
+                    }
+                    present.is_some()
+                }
+                Some(_) => true,
+                None => {
+                    let there = self.sentries.servers(&pool.name);
+                    self.fleet.planner(i).settle(there);
+                    true
+                }
+            };
+            let classes = self.classes(index);
+            let demand = rates[index].as_ref().filter(|_| is_known && knows_slots);
+            demands.push(demand.map(|rates| Demand::of(&combine(&classes, rates), pool.ladder.as_ref())));
+        }
+        let had: Vec<u32> = (0..self.pools.len()).map(|i| self.fleet.planner(i).servers()).collect();
+        let plans = self.fleet.plan(now, &demands);
+        for (i, (plan, demand)) in plans.into_iter().zip(demands).enumerate() {
+            self.carry_out(i, had[i], plan);
+            self.pools[i].demand = demand;
+        }
+    }
+
+    fn carry_out(&mut self, i: usize, had: u32, plan: Plan) {
+        let before = self.pools[i].plan.replace(plan);
+        let pool = &self.pools[i];
+        let name = &self.config.pools[pool.index].name;
+        if let Some(actuator) = &pool.actuator
+            && actuator.present().is_some()
+        {
+            actuator.order(plan.servers.saturating_sub(pool.fixed.len() as u32));
+        }
+        // In shadow the same is said of every round until it is done; once is enough.
+        let is_news = plan.servers != had && before.is_none_or(|before| before.servers != plan.servers);
+        if is_news {
+            let change = change(name, had, plan.servers, words(plan.reason), self.mode());
+            self.status.borrow_mut().changed(change);
+        }
+        let was = before.map(|plan| plan.reason);
+        if let (Reason::Unattainable(why), true) = (plan.reason, was != Some(plan.reason)) {
+            log::warn!(pool:% = name, why:%; "no number of servers is enough");
+        }
+    }
+
+    /// One sentry more, or one fewer, where that is called for and the last such change has been carried out.
+    fn plan_sentries(&mut self, now: Nanos) {
+        let Some(actuator) = &self.more_sentries else { return };
+        let (Some(present), reality) = (actuator.present(), actuator.reality()) else { return };
+        let Some(ordered) = actuator.ordered() else {
+            return actuator.order(present);
+        };
+        let settled = reality.ready.len() as u32 == ordered && reality.starting + reality.leaving == 0;
+        let busy = self.sentries.busy();
+        if !settled {
+            return;
+        }
+        let most = self.config.controller.sentry_ports.map_or(0, |ports| ports.count());
+        let (to, reason) = match self.watch.observe(now, &busy) {
+            Some(SentryChange::Add) if ordered < most => (ordered + 1, "a sentry is busy"),
+            Some(SentryChange::Return) if ordered > 0 => (ordered - 1, "fewer sentries are enough"),
+            _ => return,
+        };
+        actuator.order(to);
+        let change = change("sentries", ordered, to, reason.to_owned(), self.mode());
+        self.status.borrow_mut().changed(change);
+    }
+
+    /// Tells the sentries what there is, where it acts, and notes the state of everything.
+    async fn tell(&mut self) {
+        if self.mode() == Mode::Enforce {
+            let now = clock::now();
+            self.sentries.follow(&self.addresses(), now);
+            let lists = self.lists();
+            self.sentries.about_to_tell(&lists);
+            self.publish_use();
+            self.sentries.tell(&lists, now).await;
+            self.publish_use();
+        }
+        self.note();
+    }
+
+    /// By pool, its servers; nothing for one that has none now: what the sentries have may still come back.
+    fn lists(&self) -> Vec<Option<Vec<Server>>> {
+        let mut lists = vec![None; self.config.pools.len()];
+        for pool in &self.pools {
+            lists[pool.index] = Some(pool.ready()).filter(|servers| !servers.is_empty());
+        }
+        lists
+    }
+
+    fn publish_use(&self) {
+        let in_use = self.sentries.in_use(clock::now());
+        self.traffic.send_modify(|traffic| traffic.in_use = in_use);
+    }
+
+    fn note(&self) {
+        let mut status = self.status.borrow_mut();
+        let sentry = |sentry: &crate::sentries::Sentry| SentryStatus {
+            address: sentry.address.to_string(),
+            answers: sentry.reading.is_some(),
+            busy: sentry.reading.as_ref().and_then(|reading| reading.busy),
+            trouble: sentry.trouble.clone(),
+        };
+        status.sentries = self.sentries.iter().map(sentry).collect();
+        let pool =
+            |pool: &Provisioned| pool.status(&self.config.pools[pool.index], &self.classes(pool.index));
+        status.pools = self.pools.iter().map(pool).collect();
+        status.nonsense = self.sentries.nonsense;
+        status.sentry_failures = self.sentries.failures;
+    }
+
+    /// Ends all that was started; a second signal ends the wait.
+    async fn stop_servers(&mut self, signals: &mut Signals) {
+        let pools = self.pools.iter().filter_map(|pool| pool.actuator.as_ref());
+        let actuators: Vec<&Actuator> = pools.chain(&self.more_sentries).chain(&self.forgotten).collect();
+        // There is nobody left to tell.
+        self.traffic.send_modify(|traffic| traffic.in_use.clear());
+        actuators.iter().for_each(|actuator| actuator.order(0));
+        let provisions = self.config.pools.iter().filter_map(|pool| pool.provision.as_ref());
+        let longest = provisions.map(|provision| provision.stop_timeout).max().unwrap_or(Nanos::ZERO);
+        let longest = longest.max(more_sentries::stop_timeout(&self.config));
+        let gone = async {
+            let is_gone = |actuator: &&Actuator| {
+                let reality = actuator.reality();
+                reality.ready.is_empty() && reality.starting + reality.leaving == 0
+            };
+            while !actuators.iter().all(is_gone) {
+                self.changed.notified().await;
+            }
+        };
+        tokio::select! {
+            gone = timeout(Duration::from(longest) + STOPPING, gone) => {
+                if gone.is_err() {
+                    log::warn!("some servers do not end");
+                }
+            }
+            () = signals.wait() => {}
+        }
+    }
+}
+
+fn change(of: &str, from: u32, to: u32, reason: String, mode: Mode) -> Change {
+    let (of, ts, enforced) = (of.to_owned(), clock::wall().as_secs_f64(), mode == Mode::Enforce);
+    Change { ts, of, from, to, reason, enforced }
+}

@@ -1,0 +1,116 @@
+//! What the controller knows and does, as `/plan` shows it.
+
+use std::collections::VecDeque;
+
+use plimsoll_core::config::Mode;
+use serde::{Serialize, Serializer};
+
+/// Changes of plan that are kept; the oldest goes first.
+const KEPT: usize = 100;
+
+/// Everything.
+#[derive(Debug, Serialize)]
+pub struct Status {
+    /// Whether it acts.
+    #[serde(serialize_with = "as_text")]
+    pub mode: Mode,
+    /// The sentries, in the order of their shares.
+    pub sentries: Vec<SentryStatus>,
+    /// Pools with `provision`.
+    pub pools: Vec<PoolStatus>,
+    /// What changed, the latest last.
+    pub changes: VecDeque<Change>,
+    /// Values that sentries reported and that cannot be.
+    pub nonsense: u64,
+    /// Looks at sentries and orders to them that failed.
+    pub sentry_failures: u64,
+}
+
+fn as_text<S: Serializer>(mode: &Mode, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(mode)
+}
+
+/// One sentry.
+#[derive(Clone, Debug, Serialize)]
+pub struct SentryStatus {
+    /// Its admin address.
+    pub address: String,
+    /// Whether it answered.
+    pub answers: bool,
+    /// The share of its CPU that it uses, in 0..1.
+    pub busy: Option<f64>,
+    /// What was wrong.
+    pub trouble: Option<String>,
+}
+
+/// One pool.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PoolStatus {
+    /// As the config calls it.
+    pub name: String,
+    /// Servers that there should be.
+    pub planned: u32,
+    /// Why.
+    pub reason: String,
+    /// Servers that take requests, those of `servers` among them.
+    pub ready: Vec<String>,
+    /// Servers that are not ready yet.
+    pub starting: u32,
+    /// Servers that finish what they have.
+    pub leaving: u32,
+    /// What went wrong last with starting them, while it lasts.
+    pub trouble: Option<String>,
+    /// Attempts that failed.
+    pub failures: u64,
+    /// Requests a second that arrive.
+    pub per_s: Option<f64>,
+    /// Their mean service time, ms.
+    pub service_ms: Option<f64>,
+    /// The share that is refused, in 0..1.
+    pub refused: Option<f64>,
+    /// The mean response time that is owed, ms.
+    pub target_ms: Option<f64>,
+    /// Classes whose objective no number of servers meets, and why.
+    pub unattainable: Vec<String>,
+}
+
+/// A change of plan.
+#[derive(Clone, Debug, Serialize)]
+pub struct Change {
+    /// Seconds since 1970.
+    pub ts: f64,
+    /// The pool, or `sentries`.
+    pub of: String,
+    /// So many there were to be,
+    pub from: u32,
+    /// and so many there are to be.
+    pub to: u32,
+    /// Why.
+    pub reason: String,
+    /// Whether it is being done, or only said.
+    pub enforced: bool,
+}
+
+impl Status {
+    /// Of a controller that has just begun.
+    pub fn new(mode: Mode) -> Status {
+        Status {
+            mode,
+            sentries: Vec::new(),
+            pools: Vec::new(),
+            changes: VecDeque::with_capacity(KEPT),
+            nonsense: 0,
+            sentry_failures: 0,
+        }
+    }
+
+    /// Notes a change, and says it in the log.
+    pub fn changed(&mut self, change: Change) {
+        let Change { of, from, to, reason, enforced, .. } = &change;
+        log::info!(of:%, from, to, reason:%, enforced; "plan changed");
+        if self.changes.len() == KEPT {
+            self.changes.pop_front();
+        }
+        self.changes.push_back(change);
+    }
+}

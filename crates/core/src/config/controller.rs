@@ -1,0 +1,71 @@
+//! `[controller]`: who watches the sentries and sizes the pools.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::admission::Mode;
+use super::pool::Pool;
+use super::provision::Ports;
+use super::report::Report;
+use super::scalar::Secret;
+use super::table::table;
+use super::value::Node;
+use crate::Nanos;
+
+table! {
+    /// The controller: which sentries it reads, and how many servers and sentries it may have.
+    pub struct Controller {
+        /// Where its metrics, its health and its plan are served. Loopback unless `admin_token` is set.
+        admin: SocketAddr = "127.0.0.1:9910",
+        /// What that address wants in `authorization: Bearer`. Left out, it asks nobody.
+        admin_token: Option<Secret>,
+        /// Whether it acts, only says what it would do (in its log, its metrics and at /plan), or neither.
+        mode: Mode = "enforce",
+        /// Admin addresses of the sentries that are there anyway; they are shown `admin_token` of `[sentry]`. Left out,
+        /// `admin` of `[sentry]`.
+        sentries: Vec<SocketAddr> = [],
+        /// From one look at the sentries to the next. Long enough to count requests rather than bursts, short enough
+        /// that a crowd is answered at once.
+        interval: Nanos ["100ms"..="1m"] = "5s",
+        /// Servers that all pools together may have; they share them by revenue. Left out, the sum of their `max`.
+        servers: Option<u32> [1..=100000],
+        /// Where it notes which processes it started, and that it is the one controller; relative to the working directory.
+        state: PathBuf = "plimsoll-state",
+        /// Admin ports of further sentries, as in "9901-9904": one is started when the others are busy, and returned when
+        /// they are not. Left out, there is never one more.
+        sentry_ports: Option<Ports>,
+    }
+}
+
+impl Controller {
+    /// Servers that all pools together may have.
+    pub fn cap(&self, pools: &[Pool]) -> u32 {
+        let most = |pool: &Pool| pool.provision.as_ref().map_or(0, |provision| provision.max);
+        self.servers.unwrap_or_else(|| pools.iter().map(most).fold(0, u32::saturating_add))
+    }
+}
+
+/// What is wrong between `[controller]` and the rest of the file.
+pub(super) fn check(controller: &Controller, pools: &[Pool], root: Node<'_>, report: &mut Report) {
+    let at = |key: &str| root.at(&["controller", key]);
+    if !controller.admin.ip().is_loopback() && controller.admin_token.is_none() {
+        let message = "`admin` is open to the network; add admin_token, or write admin = \"127.0.0.1:9910\"";
+        report.error(at("admin"), message);
+    }
+    if let Some(twice) =
+        (1..controller.sentries.len()).find(|&i| controller.sentries[..i].contains(&controller.sentries[i]))
+    {
+        let message = format!("sentry {} is there twice; remove one of them", controller.sentries[twice]);
+        report.error(at("sentries"), message);
+    }
+    let promised: u32 =
+        pools.iter().filter_map(|pool| Some(pool.provision.as_ref()?.min)).fold(0, u32::saturating_add);
+    let cap = controller.cap(pools);
+    if promised > cap {
+        let message = format!(
+            "`servers` is {cap}, but `min` of all pools together is {promised}; write {promised} or more, or \
+             lower a pool's `min`"
+        );
+        report.error(at("servers"), message);
+    }
+}

@@ -1,0 +1,107 @@
+//! `/pools`: what a controller plans by. Every name here is one that controllers rely on.
+
+use plimsoll_core::Nanos;
+use serde::Serialize;
+
+use super::Admin;
+use crate::clock;
+use crate::pool::Pool;
+use crate::share::Share;
+use crate::state::Routing;
+
+/// The sentry and its pools.
+#[derive(Debug, Serialize)]
+pub struct Pools {
+    sentry: SentryView,
+    pools: Vec<PoolView>,
+}
+
+#[derive(Debug, Serialize)]
+struct SentryView {
+    /// Of the CPU time that it may have, in 0..1.
+    busy: f64,
+    draining: bool,
+    share: Share,
+}
+
+#[derive(Debug, Serialize)]
+struct PoolView {
+    name: String,
+    /// Requests that may be with the servers at once, as far as this sentry sends them.
+    slots: u32,
+    /// Requests that wait.
+    queued: u32,
+    servers: Vec<ServerView>,
+    /// Servers that are no longer in the list and still work on requests.
+    leaving: Vec<ServerView>,
+    classes: Vec<ClassView>,
+}
+
+#[derive(Debug, Serialize)]
+struct ServerView {
+    address: String,
+    up: bool,
+    in_flight: u32,
+}
+
+/// A class. The counters are since the worker started.
+#[derive(Debug, Serialize)]
+struct ClassView {
+    name: String,
+    priority: u32,
+    revenue: f64,
+    min_rate_per_s: f64,
+    offered: u64,
+    /// By every grant, those included that were not judged.
+    admitted: u64,
+    /// By every mechanism.
+    refused: u64,
+    served: u64,
+    /// Of the processing time; zero while nothing is known.
+    service_mean_ms: f64,
+    /// Its squared coefficient of variation.
+    service_scv: f64,
+}
+
+/// As of now.
+pub fn pools(admin: &Admin) -> Pools {
+    let shared = &admin.shared;
+    let (routing, now) = (shared.routing().load(), clock::now());
+    let sentry = SentryView { busy: shared.busy(), draining: shared.is_draining(), share: shared.share() };
+    let view = |(index, pool): (usize, &std::sync::Arc<Pool>)| pool_view(&routing, index, pool, now);
+    Pools { sentry, pools: routing.pools.iter().enumerate().map(view).collect() }
+}
+
+fn pool_view(routing: &Routing, index: usize, pool: &Pool, now: Nanos) -> PoolView {
+    let estimates = pool.gate.report();
+    let classes =
+        routing.config.classes.iter().zip(&routing.classes).filter(|(_, route)| route.pool == index);
+    let class = |(class, route): (&plimsoll_core::config::Class, &crate::state::ClassRoute)| {
+        let (snapshot, estimate) = (route.stats.snapshot(), estimates.get(route.in_pool.index()));
+        ClassView {
+            name: class.name.clone(),
+            priority: class.priority,
+            revenue: class.revenue,
+            min_rate_per_s: class.min_rate.map_or(0.0, |rate| rate.per_s),
+            offered: snapshot.offered,
+            admitted: snapshot.admitted(),
+            refused: snapshot.refused.iter().sum(),
+            served: snapshot.served,
+            service_mean_ms: estimate.map_or(0.0, |e| e.mean.as_millis_f64()),
+            service_scv: estimate.map_or(0.0, |e| e.scv),
+        }
+    };
+    let server = |server: std::sync::Arc<crate::balance::Server>| ServerView {
+        address: server.origin.to_string(),
+        up: server.is_up(now),
+        in_flight: server.in_flight(),
+    };
+    PoolView {
+        name: pool.config.name.clone(),
+        slots: pool.slots.size(),
+        queued: pool.slots.waiting(),
+        servers: pool.servers.all().into_iter().map(server).collect(),
+        leaving: pool.servers.leaving().into_iter().map(server).collect(),
+        classes: classes.map(class).collect(),
+    }
+}

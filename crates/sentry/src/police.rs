@@ -1,0 +1,164 @@
+//! Policing in front of the gate: which classes pass, and which of their requests ([`plimsoll_policing`]).
+//!
+//! A request that has to wait until its class is processed does so in the [`Line`] of its pool and thread. While somebody is in it a
+//! task looks after it; an empty line costs nothing.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_core::config::Mode;
+use plimsoll_core::{Grant, Nanos, Verdict};
+use plimsoll_policing::police::Answer;
+use tokio::sync::oneshot;
+
+use crate::admit::{Arrival, guarded, passed};
+use crate::clock;
+use crate::decisions::Stage;
+use crate::pool::Pool;
+use crate::record::{Batch, Police};
+use crate::thread::{Thread, View};
+
+/// How often a line is looked at: a server may have become idle on another thread. The timer's own grain.
+const LOOK: Duration = Duration::from_millis(1);
+/// Most requests that wait in one line. Each holds its connection, so the limit on those is reached long before.
+const MOST_IN_LINE: usize = 1 << 16;
+
+/// What policing makes of a request.
+pub enum Policed {
+    /// It may ask the gate, or pass it untested.
+    Pass {
+        /// Within the rate that its class was promised.
+        promised: bool,
+    },
+    /// It may not.
+    Refused(plimsoll_core::Refusal),
+    /// Nobody waits for it any more.
+    ClientGone,
+}
+
+const PASS: Policed = Policed::Pass { promised: false };
+
+/// Asks the police of the pool and waits for as long as it says. Passes where the police knows too little to be asked.
+pub async fn ask(
+    police: &Police,
+    thread: &Thread,
+    view: &Rc<View>,
+    arrival: &Arrival,
+    gone: impl Future<Output = ()>,
+) -> Policed {
+    let (pool, class) = (view.pool(arrival.class), view.class(arrival.class).in_pool);
+    let mode = pool.config.policing.mode;
+    if !pool.judges(arrival.at) {
+        return PASS;
+    }
+    let (size, load) = (pool.size_of(arrival.kind, class), pool.load());
+    let offer = || thread.with_rng(|rng| police.offer(class, size, &load, arrival.at, rng));
+    let (rank, delay) = match guarded(view, offer) {
+        None => return PASS,
+        Some(Answer::Now(verdict)) => return settle(view, arrival, mode, verdict),
+        // Only said, never acted upon: nobody waits for it.
+        Some(Answer::Waits { rank, .. }) if mode == Mode::Shadow => {
+            let judged = guarded(view, || police.judge(rank, size, &load));
+            return judged.map_or(PASS, |verdict| settle(view, arrival, mode, verdict));
+        }
+        Some(Answer::Waits { rank, delay }) => (rank, delay),
+    };
+    let (answer, mut answered) = oneshot::channel();
+    if let Some(line) = view.line(arrival.class) {
+        line.push(view, pool, Waiting { rank, size, delay, since: arrival.at, answer });
+    }
+    tokio::select! {
+        biased;
+        // A line that is gone, which a panic of the policer makes it, lets everybody in.
+        verdict = &mut answered => verdict.map_or(PASS, |verdict| settle(view, arrival, mode, verdict)),
+        () = gone => Policed::ClientGone,
+        () = passed(arrival.deadline) => {
+            Policed::Refused(view.expired(arrival, true, clock::refresh()))
+        }
+    }
+}
+
+fn settle(view: &Rc<View>, arrival: &Arrival, mode: Mode, verdict: Verdict) -> Policed {
+    match verdict {
+        Verdict::Admit(grant) => Policed::Pass { promised: grant == Grant::Promise && mode == Mode::Enforce },
+        Verdict::Refuse(refusal) => {
+            let enforced = mode == Mode::Enforce;
+            view.log_as(arrival.class, arrival.at, Stage::Gate, verdict, enforced);
+            if enforced { Policed::Refused(refusal) } else { PASS }
+        }
+    }
+}
+
+/// A request that waits to be processed.
+struct Waiting {
+    rank: usize,
+    size: Nanos,
+    /// For how long at most, and since when.
+    delay: Nanos,
+    since: Nanos,
+    answer: oneshot::Sender<Verdict>,
+}
+
+/// Who waits to be processed, of one pool on one thread.
+pub struct Line {
+    batch: RefCell<Batch<oneshot::Sender<Verdict>>>,
+    /// Whether its task runs.
+    looked_after: Cell<bool>,
+}
+
+impl Line {
+    /// An empty one.
+    pub fn new(pool: &Pool, thread: usize) -> Rc<Line> {
+        let batch = RefCell::new(Batch::new(pool.gate.recorded(), thread, pool.ranks(), MOST_IN_LINE));
+        Rc::new(Line { batch, looked_after: Cell::new(false) })
+    }
+
+    fn push(self: &Rc<Self>, view: &Rc<View>, pool: &Arc<Pool>, waiting: Waiting) {
+        let Some(police) = &pool.police else { return };
+        let Waiting { rank, size, delay, since, answer } = waiting;
+        let displaced = self.batch.borrow_mut().push(rank, size, delay, since, answer);
+        if let Some((rank, answer)) = displaced {
+            let _ = answer.send(police.displaced(rank, &pool.load()));
+        }
+        if !self.looked_after.replace(true) {
+            tokio::task::spawn_local(look_after(Rc::clone(self), Rc::clone(view), Arc::clone(pool)));
+        }
+    }
+
+    /// Processes whoever is due. Returns whether somebody still waits.
+    fn process(&self, view: &View, pool: &Pool, now: Nanos) -> bool {
+        let Some(police) = &pool.police else { return false };
+        let load = pool.load();
+        let mut batch = self.batch.borrow_mut();
+        if batch.due() <= now || load.idle {
+            let processed = guarded(view, || {
+                batch.process(police, now, &load, |answer, outcome| {
+                    let _ = answer.send(police.processed(outcome));
+                });
+            });
+            if processed.is_none() {
+                // Whoever is still in it is let in.
+                *batch = Batch::new(pool.gate.recorded(), batch.thread(), pool.ranks(), MOST_IN_LINE);
+            }
+        }
+        batch.waiting() > 0
+    }
+}
+
+async fn look_after(line: Rc<Line>, view: Rc<View>, pool: Arc<Pool>) {
+    loop {
+        let due = line.batch.borrow().due();
+        // Zero where it has not answered everybody whom it has decided about.
+        if due > Nanos::ZERO {
+            tokio::time::sleep(LOOK).await;
+        }
+        if !line.process(&view, &pool, clock::refresh()) {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    line.looked_after.set(false);
+}
