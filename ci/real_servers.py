@@ -11,6 +11,7 @@ import http.client
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -47,9 +48,15 @@ def start(*command, **options):
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port that nobody listens on, below those that the kernel gives to outgoing connections."""
+    while True:
+        port = random.randrange(15_000, 32_000)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
 
 
 def wait_for(port, seconds=10):
@@ -94,6 +101,7 @@ slo = {slo}
 """)
     start(PLIMSOLL, "sentry", "--config", config, stderr=open(WORK / f"sentry-{listen}.log", "w"))
     wait_for(listen)
+    wait_for(admin)
     until = time.monotonic() + 10
     while get(admin, "/readyz")[0] != 200:
         assert time.monotonic() < until, "not ready"

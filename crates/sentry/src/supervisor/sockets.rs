@@ -52,6 +52,12 @@ impl Sockets {
     /// Says which address cannot be bound and why; what was bound before it stays bound. Where other sentries may have the
     /// addresses too, only somebody else's socket is in the way.
     pub fn bind(&mut self, config: &config::Sentry, with_others: bool) -> Result<(), String> {
+        // First, so that whoever finds the service's port open finds the admin address open too.
+        if self.admin.as_ref().is_none_or(|l| l.configured != config.admin) {
+            let listener = Listener::bind(config.admin, 1, false, false)
+                .map_err(|e| format!("cannot listen on the admin address {}: {e}", config.admin))?;
+            self.admin = Some(listener);
+        }
         let threads = threads(config);
         for &address in &config.listen.0 {
             // On its own, an IPv6 wildcard takes IPv4 as well.
@@ -61,11 +67,6 @@ impl Sockets {
                 None => Listener::bind(address, threads, v6_only, with_others).map(|l| self.traffic.push(l)),
             };
             result.map_err(|e| format!("cannot listen on {address}: {e}"))?;
-        }
-        if self.admin.as_ref().is_none_or(|l| l.configured != config.admin) {
-            let listener = Listener::bind(config.admin, 1, false, false)
-                .map_err(|e| format!("cannot listen on the admin address {}: {e}", config.admin))?;
-            self.admin = Some(listener);
         }
         Ok(())
     }
