@@ -44,13 +44,25 @@ pub struct Terms {
     /// The size of the biggest requests of more important classes. Those find no room where a small one still does, so a
     /// smaller request of this class has to leave as much as they need.
     pub above: Nanos,
+    /// From this size on requests are more than the servers can do, by what arrives: they only fill what others leave. `Nanos::MAX`
+    /// while there is room for all.
+    pub surplus: Nanos,
 }
+
+/// What the surplus leaves of what it is owed, and what others have to leave to bigger requests above them at most: a giant would
+/// shut everybody else out.
+pub(crate) const MOST_LEFT: f64 = 0.5;
 
 impl Terms {
     /// What a request of this size may be expected to take.
     #[inline]
     pub fn limit(self, size: Nanos) -> Nanos {
-        self.target - self.delay - (self.above - size)
+        let left = if size < self.surplus {
+            self.above - size
+        } else {
+            Nanos((self.target.0 as f64 * MOST_LEFT) as u64)
+        };
+        self.target - self.delay - left
     }
 
     /// Whether a request of this size could be let in if nobody else were there.

@@ -9,12 +9,13 @@ use plimsoll_core::{
     ClassId, Grant, Ladder, Limit, Mechanism, Nanos, Quantity, Refusal, Rng, Verdict, ranks,
 };
 
-use crate::batch::{Load, Misfit, Terms};
+use crate::batch::{Load, MOST_LEFT, Misfit, Terms};
 use crate::delays::{Contender, delays};
 use crate::minimum::MinimumRates;
-use crate::rates::{PERIOD, Rates};
+use crate::rates::{Flow, PERIOD, Rates};
+use crate::sizes::{BUCKETS, bounds_of, bucket_of};
 use crate::switch::{Policer, Switch};
-use crate::threshold::{Demand, Threshold};
+use crate::threshold::Threshold;
 
 /// The threshold fills the servers: what it lets in too much comes back as a queue, and in so long a time it works that off. A queue
 /// of a tenth of it leaves nine tenths of the servers to those who come.
@@ -26,9 +27,7 @@ const RUNG: f64 = 1.1;
 const AIM: f64 = 0.75;
 /// Nobody waits to be processed for more than this share of what its class is owed.
 const LONGEST_DELAY: f64 = 0.25;
-/// Nobody has to leave more than this share of what it is owed to bigger requests above it, or a giant would shut everybody else out.
-const MOST_LEFT: f64 = 0.5;
-/// And less of it with every tick in which none came.
+/// Bigger requests above, for which room is left, are expected less with every tick in which none came.
 const STILL_EXPECTED: f64 = 0.9;
 /// What the last period weighs in the share of requests that found no room.
 const WEIGHT: f64 = 0.5;
@@ -75,12 +74,11 @@ pub enum Answer {
 pub struct Police {
     /// By class.
     ranks: Box<[u16]>,
-    /// By rank: who is of it.
-    order: Box<[Box<[ClassId]>]>,
+    /// By rank.
     targets: Box<[Nanos]>,
     ladder: Option<Ladder>,
     promised: MinimumRates,
-    /// Of requests that are not within a promise, and of those that are.
+    /// Of requests that are not within a promise, by [`kind`], and of those that are, by class.
     untested: Rates,
     promises: Rates,
     threshold: Threshold,
@@ -88,8 +86,7 @@ pub struct Police {
     owed_ns: AtomicU64,
     /// By rank.
     delays_ns: Box<[AtomicU64]>,
-    /// By rank: the biggest that came since the last tick, and what is to be left to those of all ranks above.
-    biggest_ns: Box<[AtomicU64]>,
+    /// By rank: what is to be left to those of all ranks above.
     above_ns: Box<[AtomicU64]>,
     counted: Counted,
     choice: Choice,
@@ -113,16 +110,14 @@ struct Learning {
     switch: Switch,
     /// The share of tested requests that found no room: the paper's p_drop.
     refused: f64,
-    /// By rank: the biggest requests that are to be expected.
-    biggest_ns: Vec<u64>,
+    /// By rank: what the biggest requests take that are to be expected, in seconds.
+    biggest_s: Vec<f64>,
 }
 
 /// What [`Police::tick`] is told about the pool.
-pub struct Scene<'a> {
+pub struct Scene {
     /// How busy the servers are.
     pub load: Load,
-    /// The mean service time of each class.
-    pub mean: &'a dyn Fn(ClassId) -> Nanos,
     /// How busy the sentry itself is: the share of the CPU time that it may have, in 0..1.
     pub sentry_busy: f64,
 }
@@ -136,19 +131,16 @@ impl Police {
         let mut order = keys.clone();
         order.sort_unstable();
         order.dedup();
-        let of = |key| (0..keys.len()).filter(|&i| keys[i] == key).map(|i| ClassId(i as u16)).collect();
         let promised: Vec<f64> = classes.iter().map(|class| class.promised_per_s).collect();
         Police {
             ranks: keys.iter().map(|key| order.partition_point(|other| other < key) as u16).collect(),
             targets: order.iter().map(|&(_, target)| target).collect(),
             delays_ns: zeros(order.len()),
-            biggest_ns: zeros(order.len()),
             above_ns: zeros(order.len()),
-            order: order.iter().map(|&key| of(key)).collect(),
             owed_ns: AtomicU64::new(ladder.as_ref().map_or(u64::MAX, |ladder| ladder.owed_at(0.0).0)),
             ladder,
             promised: MinimumRates::new(&promised),
-            untested: Rates::new(classes.len(), now),
+            untested: Rates::new(order.len() * BUCKETS, now),
             promises: Rates::new(classes.len(), now),
             threshold: Threshold::default(),
             cheap: AtomicBool::new(choice == Choice::Always(Policer::Threshold)),
@@ -175,10 +167,12 @@ impl Police {
     #[inline]
     pub fn offer(&self, class: ClassId, size: Nanos, load: &Load, now: Nanos, rng: &mut Rng) -> Answer {
         if self.promised.conforms(class, now) {
-            self.promises.count(class);
+            self.promises.count(class.index(), size);
             return Answer::Now(Verdict::Admit(Grant::Promise));
         }
-        self.untested.count(class);
+        let rank = usize::from(self.ranks[class.index()]);
+        let kind = kind(rank, size);
+        self.untested.count(kind, size);
         if self.choice == Choice::Never {
             return Answer::Now(Verdict::Admit(Grant::Estimate));
         }
@@ -188,16 +182,11 @@ impl Police {
         if size == Nanos::ZERO {
             return Answer::Now(Self::nothing_is_known());
         }
-        let rank = usize::from(self.ranks[class.index()]);
-        // Mostly it is not, and then nobody writes.
-        if size.0 > self.biggest_ns[rank].load(Relaxed) {
-            self.biggest_ns[rank].fetch_max(size.0, Relaxed);
-        }
         let terms = self.terms(rank);
         // Nobody is more important than the first: only what it does to itself can be too much.
         if rank > 0 && self.cheap.load(Relaxed) {
-            return Answer::Now(if !self.threshold.admits(rank, rng) {
-                self.beyond_threshold(rank)
+            return Answer::Now(if !self.threshold.admits(kind, rng) {
+                self.beyond_threshold(kind)
             } else if load.queue_delay >= terms.limit(size) {
                 Self::refuse(&Misfit { estimate: load.estimate(size, 0), objective: terms.limit(size) })
             } else {
@@ -232,7 +221,10 @@ impl Police {
     pub fn terms(&self, rank: usize) -> Terms {
         let target = Nanos((self.owed(rank).0 as f64 * AIM) as u64);
         let [delay, above] = [&self.delays_ns, &self.above_ns].map(|of| Nanos(of[rank].load(Relaxed)));
-        Terms { target, delay, above }
+        // Of its kinds so many are let in whole.
+        let whole = self.threshold.first_cut().saturating_sub(rank * BUCKETS);
+        let surplus = if whole < BUCKETS { bounds_of(whole).0 } else { Nanos::MAX };
+        Terms { target, delay, above, surplus }
     }
 
     /// The response time that the class of this rank is owed now.
@@ -266,7 +258,7 @@ impl Police {
     }
 
     fn longest_delay(&self) -> Nanos {
-        let owed = (0..self.order.len()).map(|rank| self.owed(rank)).min().unwrap_or(Nanos::MAX);
+        let owed = (0..self.targets.len()).map(|rank| self.owed(rank)).min().unwrap_or(Nanos::MAX);
         Nanos((owed.0 as f64 * LONGEST_DELAY) as u64).min(Nanos::from_secs(1))
     }
 
@@ -276,7 +268,7 @@ impl Police {
     }
 
     /// Prepares what decisions read; returns when it wants to be called next.
-    pub fn tick(&self, scene: &Scene<'_>, now: Nanos) -> Nanos {
+    pub fn tick(&self, scene: &Scene, now: Nanos) -> Nanos {
         let Some(mut learning) = try_lock(&self.learning) else { return now + PERIOD };
         let (renewed, next) = self.untested.tick(now);
         if !renewed {
@@ -307,41 +299,49 @@ impl Police {
     }
 
     fn arrive_per_s(&self) -> f64 {
-        self.classes().map(|class| self.untested.per_s(class) + self.promises.per_s(class)).sum()
+        let untested =
+            (0..self.targets.len()).map(|rank| self.of_rank(rank, Rates::smoothed).per_s).sum::<f64>();
+        untested + self.promised().per_s
     }
 
-    fn classes(&self) -> impl Iterator<Item = ClassId> {
-        self.order.iter().flatten().copied()
+    /// What arrives of a rank and is not within a promise.
+    fn of_rank(&self, rank: usize, flow: FlowOf) -> Flow {
+        (0..BUCKETS).map(|bucket| flow(&self.untested, rank * BUCKETS + bucket)).sum()
     }
 
-    /// The threshold for what arrives and what it takes.
-    fn aim(&self, scene: &Scene<'_>) {
-        let service_s = |class| (scene.mean)(class).as_secs_f64();
-        let promised: f64 = self.classes().map(|c| self.promises.per_s(c) * service_s(c)).sum();
-        let demand = |rank: &[ClassId]| {
-            let (per_s, service_s) = together(rank, |class| self.untested.at_most_per_s(class), service_s);
-            Demand { per_s, service_s }
-        };
-        let demands: Vec<Demand> = self.order.iter().map(|rank| demand(rank)).collect();
+    /// What arrives within the promises.
+    fn promised(&self) -> Flow {
+        (0..self.ranks.len()).map(|class| self.promises.smoothed(class)).sum()
+    }
+
+    /// The threshold for what arrives and what it takes. Of each rank that is what it was in the last period, if that is more than
+    /// before.
+    fn aim(&self, scene: &Scene) {
+        let wanted = (0..self.targets.len()).flat_map(|rank| {
+            let servers = |flow: FlowOf| self.of_rank(rank, flow).servers;
+            let more = servers(Rates::newest) > servers(Rates::smoothed);
+            let flow: FlowOf = if more { Rates::newest } else { Rates::smoothed };
+            (0..BUCKETS).map(move |bucket| flow(&self.untested, rank * BUCKETS + bucket).servers)
+        });
         let share = 1.0 - scene.load.queue_delay.as_secs_f64() / WORK_OFF.as_secs_f64();
-        self.threshold.set(&demands, f64::from(scene.load.servers) * share - promised);
+        self.threshold.set(wanted, f64::from(scene.load.servers) * share - self.promised().servers);
     }
 
     /// What each rank has to leave to bigger requests of the ranks above it.
     fn leave_room(&self, learning: &mut Learning) {
-        learning.biggest_ns.resize(self.biggest_ns.len(), 0);
-        let mut above = 0;
-        for (rank, known) in learning.biggest_ns.iter_mut().enumerate() {
+        learning.biggest_s.resize(self.targets.len(), 0.0);
+        let mut above = Nanos::ZERO;
+        for (rank, known) in learning.biggest_s.iter_mut().enumerate() {
             let most = (self.owed(rank).0 as f64 * AIM * MOST_LEFT) as u64;
-            self.above_ns[rank].store(above.min(most), Relaxed);
-            let newest = self.biggest_ns[rank].swap(0, Relaxed);
-            *known = newest.max((*known as f64 * STILL_EXPECTED) as u64);
-            above = above.max(*known);
+            self.above_ns[rank].store(above.0.min(most), Relaxed);
+            let sizes = (0..BUCKETS).map(|bucket| self.untested.newest(rank * BUCKETS + bucket).size_s());
+            *known = sizes.fold(*known * STILL_EXPECTED, f64::max);
+            above = above.max(Nanos::from_secs_f64(*known));
         }
     }
 
     /// The delays for what arrives and how much of it found no room.
-    fn stagger(&self, scene: &Scene<'_>, learning: &mut Learning) {
+    fn stagger(&self, scene: &Scene, learning: &mut Learning) {
         let Counted { asked, misfits } = &self.counted;
         let (asked, misfits) = (asked.swap(0, Relaxed), misfits.swap(0, Relaxed));
         // Read one after the other: between the two somebody may have found no room.
@@ -353,12 +353,11 @@ impl Police {
             return;
         }
         let queue_s = scene.load.queue_delay.as_secs_f64();
-        let contender = |rank: &[ClassId]| {
-            let service_s = |class| (scene.mean)(class).as_secs_f64();
-            let (per_s, service_s) = together(rank, |class| self.untested.per_s(class), service_s);
-            Contender { per_s, stay_s: service_s + queue_s }
+        let contender = |rank| {
+            let flow = self.of_rank(rank, Rates::smoothed);
+            Contender { per_s: flow.per_s, stay_s: flow.size_s() + queue_s }
         };
-        let contenders: Vec<Contender> = self.order.iter().map(|rank| contender(rank)).collect();
+        let contenders: Vec<Contender> = (0..self.targets.len()).map(contender).collect();
         let longest = self.longest_delay();
         for (stored, delay) in self.delays_ns.iter().zip(delays(&contenders, refused, longest)) {
             stored.store(delay.0, Relaxed);
@@ -393,12 +392,12 @@ impl Police {
     }
 
     #[cold]
-    fn beyond_threshold(&self, rank: usize) -> Verdict {
+    fn beyond_threshold(&self, kind: usize) -> Verdict {
         Verdict::Refuse(Refusal {
             mechanism: Mechanism::Policing,
             limit: Limit::Fraction,
             estimate: Quantity::Share(1.0),
-            objective: Quantity::Share(self.threshold.share(rank)),
+            objective: Quantity::Share(self.threshold.share(kind)),
             retry_after: PERIOD,
         })
     }
@@ -408,17 +407,13 @@ fn zeros(n: usize) -> Box<[AtomicU64]> {
     (0..n).map(|_| AtomicU64::new(0)).collect()
 }
 
-/// How often classes come together, a second, and what one of their requests takes on average, in seconds.
-fn together(
-    classes: &[ClassId],
-    per_s: impl Fn(ClassId) -> f64,
-    service_s: impl Fn(ClassId) -> f64,
-) -> (f64, f64) {
-    let (rate, busy) = classes.iter().fold((0.0, 0.0), |(rate, busy), &class| {
-        let of_class = per_s(class);
-        (rate + of_class, busy + of_class * service_s(class))
-    });
-    (rate, if rate > 0.0 { busy / rate } else { 0.0 })
+/// Of a kind, smoothed or newest.
+type FlowOf = fn(&Rates, usize) -> Flow;
+
+/// What is told apart: a rank's requests by size, all of it in the order in which it is let in.
+#[inline]
+fn kind(rank: usize, size: Nanos) -> usize {
+    rank * BUCKETS + bucket_of(size)
 }
 
 #[cfg(test)]

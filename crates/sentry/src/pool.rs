@@ -367,8 +367,7 @@ impl Pool {
             let next = self.gate.tick(now);
             let Some(police) = &self.police else { return next };
             self.delay_at_servers.store(self.queue_delay_at_servers(now).0, Relaxed);
-            let means: Vec<Nanos> = (0..self.ranks()).map(|i| self.mean_of(ClassId(i as u16))).collect();
-            next.min(police.tick(self.load(), &means, busy, now))
+            next.min(police.tick(self.load(), busy, now))
         }));
         self.broken.store(ticked.is_err(), Relaxed);
         self.ticked.store(now.0, Relaxed);

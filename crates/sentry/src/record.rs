@@ -119,7 +119,6 @@ pub(crate) enum Event {
     PoliceTick {
         gate: u32,
         load: LoadLine,
-        means: Vec<u64>,
         busy_bits: u64,
         now: u64,
     },

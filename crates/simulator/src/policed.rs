@@ -1,7 +1,7 @@
 //! The police in a run: requests that wait for it, and what it is told about the servers.
 
 use plimsoll_admission::Gate;
-use plimsoll_core::{ClassId, Nanos, Rng, Verdict};
+use plimsoll_core::{Nanos, Rng, Verdict};
 use plimsoll_policing::batch::{Batch, Load, Misfit};
 use plimsoll_policing::police::{Answer, Police, Scene};
 
@@ -67,8 +67,7 @@ impl<'a> Policed<'a> {
         if now < self.tick_at {
             return false;
         }
-        let mean = |class: ClassId| gate.mean(class);
-        let scene = Scene { load: load(gate, idle), mean: &mean, sentry_busy: (self.sentry_busy)(now) };
+        let scene = Scene { load: load(gate, idle), sentry_busy: (self.sentry_busy)(now) };
         self.tick_at = self.police.tick(&scene, now);
         true
     }

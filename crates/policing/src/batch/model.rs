@@ -63,7 +63,8 @@ impl Model {
                 self.waiting.push(waiter);
                 continue;
             }
-            let objective = terms.target - terms.delay - (terms.above - size);
+            let left = if size >= terms.surplus { Nanos(terms.target.0 / 2) } else { terms.above - size };
+            let objective = terms.target - terms.delay - left;
             let turns = load.in_service as u64 + (admitted + 1).div_ceil(u64::from(load.servers));
             let estimate = load.queue_delay + Nanos(turns * size.0);
             let outcome = match full.or(failed[waiter.rank]) {
@@ -111,7 +112,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 fn terms(rank: usize) -> Terms {
     let above = MS([0, 40, 0, 300, 90][rank]);
-    Terms { target: MS([700, 500, 500, 2_000, 300][rank]), delay: MS(20 * rank as u64), above }
+    let surplus = [Nanos::MAX, Nanos::MAX, MS(90), Nanos::MAX, Nanos::ZERO][rank];
+    Terms { target: MS([700, 500, 500, 2_000, 300][rank]), delay: MS(20 * rank as u64), above, surplus }
 }
 
 proptest! {

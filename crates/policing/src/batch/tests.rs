@@ -8,7 +8,7 @@ fn load(queue_ms: u64, in_service: f64, servers: u32) -> Load {
 }
 
 fn at_once(target_ms: u64) -> impl Fn(usize) -> Terms {
-    move |_| Terms { target: MS(target_ms), delay: Nanos::ZERO, above: Nanos::ZERO }
+    move |_| Terms { target: MS(target_ms), delay: Nanos::ZERO, above: Nanos::ZERO, surplus: Nanos::MAX }
 }
 
 proptest! {
@@ -19,7 +19,7 @@ proptest! {
         target_ms in 1u64..2_000, delay_ms in 0u64..100, admitted in 0u64..200,
     ) {
         let load = load(queue_ms, f64::from(in_service), servers);
-        let terms = Terms { target: MS(target_ms), delay: MS(delay_ms), above: Nanos::ZERO };
+        let terms = Terms { target: MS(target_ms), delay: MS(delay_ms), above: Nanos::ZERO, surplus: Nanos::MAX };
         let fits = |k: u64| {
             let each = u64::from(in_service) + (admitted + k).div_ceil(u64::from(servers));
             queue_ms * 1_000 + each * size_us <= (target_ms * 1_000).saturating_sub(delay_ms * 1_000)
@@ -64,7 +64,12 @@ proptest! {
 #[test]
 fn a_class_waits_for_its_instant_unless_a_more_important_one_does_not_fit() {
     let mut batch = Batch::new(3, 10);
-    let terms = |rank: usize| Terms { target: MS(100), delay: MS([0, 20, 40][rank]), above: Nanos::ZERO };
+    let terms = |rank: usize| Terms {
+        target: MS(100),
+        delay: MS([0, 20, 40][rank]),
+        above: Nanos::ZERO,
+        surplus: Nanos::MAX,
+    };
     let push = |batch: &mut Batch<u32>, rank, at_ms, id| {
         assert_eq!(batch.push(rank, MS(10), terms(rank).delay, MS(at_ms), id), None);
     };
@@ -94,7 +99,12 @@ fn a_class_waits_for_its_instant_unless_a_more_important_one_does_not_fit() {
 #[test]
 fn who_is_more_important_than_those_that_are_due_goes_before_them() {
     let mut batch = Batch::new(2, 10);
-    let terms = |rank: usize| Terms { target: MS(100), delay: MS([20, 60][rank]), above: Nanos::ZERO };
+    let terms = |rank: usize| Terms {
+        target: MS(100),
+        delay: MS([20, 60][rank]),
+        above: Nanos::ZERO,
+        surplus: Nanos::MAX,
+    };
     assert_eq!(batch.push(1, MS(30), MS(60), MS(0), 1), None);
     assert_eq!(batch.push(0, MS(30), MS(20), MS(50), 2), None);
     let mut heard = Vec::new();

@@ -20,8 +20,8 @@ fn busy(queue_ms: u64) -> Load {
     Load { queue_delay: MS(queue_ms), in_service: 0.0, servers: 4, idle: false }
 }
 
-fn scene(load: Load, sentry_busy: f64) -> Scene<'static> {
-    Scene { load, mean: &|_| MS(100), sentry_busy }
+fn scene(load: Load, sentry_busy: f64) -> Scene {
+    Scene { load, sentry_busy }
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn a_promise_is_kept_before_anything_else_is_asked() {
 #[test]
 fn whoever_finds_an_idle_server_passes() {
     let (police, mut rng) = (police(Choice::Always(Policer::Threshold)), seeded(1, 0));
-    police.threshold.set(&[Demand { per_s: 1e9, service_s: 1.0 }; 3], 1.0);
+    police.threshold.set([1e9; BUCKETS], 1.0);
     let idle = Load { idle: true, ..busy(0) };
     let mut offer = |load| police.offer(SILVER, MS(100), &load, Nanos::ZERO, &mut rng);
     assert_eq!(offer(idle), Answer::Now(Verdict::Admit(Grant::Estimate)));
@@ -53,13 +53,14 @@ fn a_refusal_says_what_was_expected_and_what_is_owed() {
     let answer = police.offer(GOLD, MS(100), &busy(950), Nanos::ZERO, &mut rng);
     assert_eq!(refusal(answer), "policing; limit=mean; estimate=1.4s; objective=1s");
     let police = self::police(Choice::Always(Policer::Threshold));
-    police.threshold.set(&[Demand::default(), Demand { per_s: 100.0, service_s: 0.1 }], 0.0);
+    police.threshold.set([10.0], 0.0);
     let answer = police.offer(SILVER, MS(100), &busy(10), Nanos::ZERO, &mut rng);
     assert_eq!(refusal(answer), "policing; limit=fraction; estimate=1.000; objective=0.000");
 }
 
-/// Requests of all classes for six seconds; behind a long queue one in three of those that wait is let in.
+/// Requests of all classes for six seconds, to servers that could do them; behind a long queue one in three of those that wait is let in.
 fn delays_after(police: &Police, load: Load, from_ms: u64) -> Vec<Nanos> {
+    let load = Load { servers: 1_000, ..load };
     let mut rng = seeded(1, 0);
     let misfit = Misfit { estimate: MS(2_000), objective: MS(1_000) };
     for ms in from_ms..from_ms + 6_000 {
@@ -105,7 +106,7 @@ fn the_threshold_follows_what_arrives_and_leaves_out_what_was_promised() {
         offer(BRONZE);
         police.tick(&scene(full, 0.9), MS(ms + 1));
     }
-    let shares = [0, 1, 2].map(|rank| police.threshold.share(rank));
+    let shares = [0, 1, 2].map(|rank| police.threshold.share(kind(rank, MS(100))));
     assert_eq!((shares[0], shares[2]), (1.0, 0.0));
     assert!((shares[1] - 0.15).abs() < 0.03, "{shares:?}");
 }
@@ -145,7 +146,6 @@ fn classes_that_are_alike_are_of_one_rank() {
     let police = Police::new(&classes, None, Choice::Auto, Nanos::ZERO);
     assert_eq!(*police.ranks, [1, 0, 2, 1]);
     assert_eq!([0, 1, 2].map(|rank| police.owed(rank)), [MS(1_000), MS(1_000), MS(2_000)]);
-    assert_eq!(*police.order[1], [ClassId(0), ClassId(3)]);
 }
 
 #[test]
@@ -201,7 +201,6 @@ fn numbers_stay_numbers_with_most_classes_and_any_pool() {
         Load { servers: u32::MAX, in_service: f64::NAN, ..busy(1) },
         Load { queue_delay: Nanos::MAX, in_service: f64::INFINITY, ..busy(1) },
     ];
-    let means: [&dyn Fn(ClassId) -> Nanos; 3] = [&|_| MS(5), &|_| Nanos::ZERO, &|_| Nanos::MAX];
     for choice in [Choice::Always(Policer::Batch), Choice::Always(Policer::Threshold), Choice::Auto] {
         let (police, mut rng) = (Police::new(&classes, None, choice, Nanos::ZERO), seeded(1, 0));
         let mut batch = crate::batch::Batch::new(classes.len(), 10_000);
@@ -230,11 +229,10 @@ fn numbers_stay_numbers_with_most_classes_and_any_pool() {
                     },
                 );
             }
-            let mean = means[i as usize % 3];
-            police.tick(&Scene { load, mean, sentry_busy: [0.1, f64::NAN][i as usize % 2] }, now);
+            police.tick(&scene(load, [0.1, f64::NAN][i as usize % 2]), now);
             let delays: Vec<Nanos> = (0..classes.len()).map(|rank| police.terms(rank).delay).collect();
             assert!(delays.is_sorted() && delays[0] == Nanos::ZERO && delays[255] <= Nanos::from_secs(1));
-            let mut shares = (0..classes.len()).map(|rank| police.threshold.share(rank));
+            let mut shares = (0..classes.len() * BUCKETS).map(|kind| police.threshold.share(kind));
             assert!(shares.all(|share| (0.0..=1.0).contains(&share)));
         }
         assert_eq!(answered + batch.waiting(), offered);
@@ -316,4 +314,36 @@ fn until_something_is_known_nobody_waits() {
     assert_eq!(offer(SILVER, &Load { idle: true, ..busy(0) }), Answer::Now(Verdict::Admit(Grant::Estimate)));
     assert_eq!(refused(offer(GOLD, &busy(0))), "policing; limit=cold-start; estimate=1; objective=0");
     assert_eq!(offer(BRONZE, &busy(0)), Answer::Now(Verdict::Admit(Grant::Promise)));
+}
+
+/// Of what a crowd of small and big silver requests asks for, all small ones and some of the big ones fit.
+#[test]
+fn what_arrives_beyond_what_fits_leaves_room_to_what_comes_before_it() {
+    for policer in [Policer::Batch, Policer::Threshold] {
+        let police = police(Choice::Always(policer)).with_fixed_delays(&[Nanos::ZERO]);
+        let mut rng = seeded(1, 0);
+        let mut offer =
+            |ms, size, queue_ms| police.offer(SILVER, MS(size), &busy(queue_ms), MS(ms), &mut rng);
+        // Four servers: 250 small ones a second keep two and a half busy, 125 big ones twelve and a half.
+        for ms in 0..4_000 {
+            if ms % 4 == 0 {
+                offer(ms, 10, 10);
+            }
+            if ms % 8 == 0 {
+                offer(ms, 100, 10);
+            }
+            police.tick(&scene(busy(10), 0.1), MS(ms + 1));
+        }
+        let [small, big] = [10, 100].map(|ms| police.threshold.share(kind(1, MS(ms))));
+        assert!(small == 1.0 && (0.08..0.16).contains(&big), "{small} {big}");
+        assert!(police.terms(1).surplus > MS(10) && police.terms(1).surplus <= MS(100));
+        assert_eq!([0, 2].map(|rank| police.terms(rank).surplus), [Nanos::MAX, Nanos::ZERO]);
+        // Three quarters of a second are owed: a small one may find nearly all of it, the others half.
+        let judged = |rank, size, queue_ms| police.judge(rank, MS(size), &busy(queue_ms)).is_admit();
+        assert!(judged(1, 10, 730) && !judged(1, 10, 745));
+        for (rank, size) in [(1, 100), (2, 10)] {
+            let limit = 375 - size;
+            assert!(judged(rank, size, limit) && !judged(rank, size, limit + 1));
+        }
+    }
 }

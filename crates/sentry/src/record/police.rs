@@ -97,16 +97,14 @@ impl Police {
         });
     }
 
-    /// As [`police::Police::tick`], with the mean service time of each class.
-    pub fn tick(&self, load: Load, means: &[Nanos], busy: f64, now: Nanos) -> Nanos {
-        let mean = |class: ClassId| means[class.index()];
-        let scene = Scene { load, mean: &mean, sentry_busy: busy };
+    /// As [`police::Police::tick`].
+    pub fn tick(&self, load: Load, busy: f64, now: Nanos) -> Nanos {
+        let scene = Scene { load, sentry_busy: busy };
         let Some(recorded) = &self.recorded else { return self.police.tick(&scene, now) };
         recorded.write(|gate| {
             let next = self.police.tick(&scene, now);
-            let means = means.iter().map(|mean| mean.0).collect();
             let (load, busy_bits, now) = ((&load).into(), busy.to_bits(), now.0);
-            (next, Event::PoliceTick { gate, load, means, busy_bits, now })
+            (next, Event::PoliceTick { gate, load, busy_bits, now })
         })
     }
 

@@ -52,9 +52,8 @@ impl Police {
                 police.promise(ClassId(class), f64::from_bits(per_s_bits), Nanos(now));
                 Ok(None)
             }
-            Event::PoliceTick { load, means, busy_bits, now, .. } => {
-                let mean = |class: ClassId| means.get(class.index()).map_or(Nanos::ZERO, |&ns| Nanos(ns));
-                let scene = Scene { load: load.into(), mean: &mean, sentry_busy: f64::from_bits(busy_bits) };
+            Event::PoliceTick { load, busy_bits, now, .. } => {
+                let scene = Scene { load: load.into(), sentry_busy: f64::from_bits(busy_bits) };
                 police.tick(&scene, Nanos(now));
                 Ok(None)
             }

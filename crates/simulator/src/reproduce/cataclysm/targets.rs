@@ -4,7 +4,7 @@
 use plimsoll_core::config::PolicingPolicy;
 use plimsoll_core::{Limit, Nanos};
 
-use super::checks::{earned, inverted_pct, least_promise_pct, optimum, p95s};
+use super::checks::{admitted_pct, earned, inverted_pct, least_promise_pct, optimum, p95s};
 use super::classes::longest_over_s;
 use super::watch::{Fate, Watch};
 use super::{Ran, charts, scenario, setup, setup_with_bouncer};
@@ -16,6 +16,8 @@ use crate::run::Setup;
 use crate::scenario::Scenario;
 
 const WORKLOAD: &str = include_str!("../../../../../paper/cataclysm/crowd.toml");
+/// The same with cheap and heavy requests in each class.
+const SIZES: &str = include_str!("../../../../../paper/cataclysm/sizes.toml");
 /// Seconds of the crowd.
 const CROWD: (u64, u64) = (20, 100);
 /// Over which promises and the optimum are taken. Longer stretches make the optimum greater.
@@ -44,16 +46,16 @@ pub fn targets(settings: Settings) -> Result<Findings, String> {
     let scenario = scenario(WORKLOAD, "crowd.toml")?;
     let runs = if settings.quick { 1 } else { RUNS };
     let seeds: Vec<u64> = (0..runs).map(|i| settings.seed.wrapping_add(i)).collect();
-    let of = |policy: PolicingPolicy, setup: fn(u64) -> Setup| -> Vec<Ran> {
+    let of = |scenario: &Scenario, policy: PolicingPolicy, setup: fn(u64) -> Setup| -> Vec<Ran> {
         let mut scenario = scenario.clone();
         scenario.policing.policy = policy;
         parallel::map(&seeds, |&seed| Ran::new(scenario.clone(), &setup(seed)))
     };
-    let batch = of(PolicingPolicy::Batch, setup);
+    let batch = of(&scenario, PolicingPolicy::Batch, setup);
     let mut rows = kept("batch", &batch);
     rows.extend(inversions("batch", &scenario, &batch, &seeds));
-    rows.extend(kept("threshold", &of(PolicingPolicy::Threshold, setup)));
-    let both = of(PolicingPolicy::Batch, setup_with_bouncer);
+    rows.extend(kept("threshold", &of(&scenario, PolicingPolicy::Threshold, setup)));
+    let both = of(&scenario, PolicingPolicy::Batch, setup_with_bouncer);
     rows.extend(kept("batch, then bouncer", &both));
     let inverted = worst(&both, |ran| inverted_pct(&ran.requests, &ran.scenario.ranks()), f64::max);
     rows.push(Row::no_more(
@@ -61,6 +63,10 @@ pub fn targets(settings: Settings) -> Result<Findings, String> {
         INVERTED_PCT,
         inverted,
     ));
+    let sizes = self::scenario(SIZES, "sizes.toml")?;
+    for (name, policy) in [("batch", PolicingPolicy::Batch), ("threshold", PolicingPolicy::Threshold)] {
+        rows.extend(kept(&format!("cheap and heavy, {name}"), &of(&sizes, policy, setup)));
+    }
     rows.extend(change(scenario, settings.seed));
     let target = target(&batch[0].scenario);
     let charts = vec![
@@ -103,7 +109,11 @@ fn kept(name: &str, runs: &[Ran]) -> Vec<Row> {
         100.0 * earned(&ran.requests, &classes, target(scenario)) / best
     };
     let over_s = |ran: &Ran| longest_over_s(&ran.requests, target(&ran.scenario));
-    let gold_pct = |ran: &Ran| ran.admitted_pct("gold", CROWD.0, CROWD.1);
+    let gold_pct = |ran: &Ran| {
+        let ranks = ran.scenario.ranks();
+        let gold = ran.within(CROWD.0, CROWD.1).iter().filter(|seen| ranks[seen.arrival.class.index()] == 0);
+        admitted_pct(gold).unwrap_or(f64::NAN)
+    };
     let row = |what: &str| format!("{name}: {what}");
     vec![
         Row::no_more(row("seconds with p95 over the target, %"), OVER_PCT, worst(runs, over_pct, f64::max)),
