@@ -14,7 +14,8 @@ PROMISED_PER_S = 10
 WORKERS = 8
 # Mean milliseconds of the waiting server's pages.
 SIZES_MS = {"cheap": 5, "middling": 20, "heavy": 60}
-REVENUE = {"gold": 10.0, "silver": 3.0, "bronze": 1.0}
+REVENUE = {"gold": 20.0, "silver": 4.0, "bronze": 1.0}
+CONTRARY = {"gold": 10.0, "silver": 3.0, "bronze": 1.0}
 # Of the crowd: gold alone asks for half of what the server can do.
 OF_CROWD = {"gold": 0.05, "silver": 0.25, "bronze": 0.70}
 CAPACITY_PER_S = WORKERS / sum(share * SIZES_MS[page] for page, share in SHARES.items()) * 1000
@@ -45,7 +46,7 @@ def judged(log, seconds):
     """What the log says of the crowd."""
     sent, served, latencies = defaultdict(int), defaultdict(int), defaultdict(list)
     by_second = [defaultdict(int) for _ in range(CALM_S + seconds)]
-    earned, errors = 0.0, 0
+    errors = 0
     with open(log, newline="") as file:
         for row in csv.DictReader(file):
             second, (page, tier) = int(float(row["at_s"])), row["request"].split("-")
@@ -58,8 +59,11 @@ def judged(log, seconds):
             by_second[second][page, tier] += 1
             if row["outcome"] == "ok":
                 served[tier] += 1
-                earned += REVENUE[tier]
-    best = sum(optimum(arrived) for arrived in by_second[CALM_S:])
+
+    def of_optimum_pct(revenue):
+        earned = sum(revenue[tier] * served[tier] for tier in revenue)
+        return 100 * earned / sum(optimum(arrived, revenue) for arrived in by_second[CALM_S:])
+
     over = [second for second in range(CALM_S, CALM_S + seconds) if p95(latencies[second]) > TARGET_MS]
     return {
         "served_pct": {tier: 100 * served[tier] / sent[tier] for tier in OF_CROWD},
@@ -67,7 +71,8 @@ def judged(log, seconds):
         "seconds_over_pct": 100 * len(over) / seconds,
         "over_after_jump_s": sum(1 for second in over if second < CALM_S + 10),
         "worst_p95_ms": max(p95(latencies[second]) for second in range(CALM_S, CALM_S + seconds)),
-        "of_optimum_pct": 100 * earned / best,
+        "of_optimum_pct": of_optimum_pct(REVENUE),
+        "of_contrary_pct": of_optimum_pct(CONTRARY),
         "errors": errors,
     }
 
@@ -77,7 +82,12 @@ def p95(values):
     return sorted(values)[int(0.95 * (len(values) - 1))] if values else 0.0
 
 
-def optimum(arrived):
+def worth(revenue):
+    """In words."""
+    return ", ".join(f"{tier} {value:.0f}" for tier, value in revenue.items())
+
+
+def optimum(arrived, revenue):
     """What the server can earn at most in a second by these arrivals, {(page, tier): count}, once the promises are kept."""
     left_ms, earned = WORKERS * 1000.0, 0.0
     promised = {tier: PROMISED_PER_S for tier in ("silver", "bronze")}
@@ -90,11 +100,11 @@ def optimum(arrived):
                 part = min(rate, total) * count / total
                 rest[page, of] -= part
                 left_ms -= part * SIZES_MS[page]
-                earned += part * REVENUE[of]
-    for (page, tier), count in sorted(rest.items(), key=lambda kind: -REVENUE[kind[0][1]] / SIZES_MS[kind[0][0]]):
+                earned += part * revenue[of]
+    for (page, tier), count in sorted(rest.items(), key=lambda kind: -revenue[kind[0][1]] / SIZES_MS[kind[0][0]]):
         taken = min(count, left_ms / SIZES_MS[page])
         left_ms -= taken * SIZES_MS[page]
-        earned += taken * REVENUE[tier]
+        earned += taken * revenue[tier]
     return earned
 
 
@@ -106,7 +116,7 @@ def report(record, runs):
         values = [run[key] for run in runs if run["policer"] == policer]
         return [value[part] for value in values] if part else values
 
-    columns = ["policer", "gold %", "silver %", "bronze %", "silver/s", "bronze/s", "s over target, %", "revenue, % of optimum"]
+    columns = ["policer", "gold %", "silver %", "bronze %", "silver/s", "bronze/s", "s over target, %", "revenue, % of optimum", "where it is contrary"]
     rows = [
         [
             policer,
@@ -114,6 +124,7 @@ def report(record, runs):
             *(spread(of(policer, "served_per_s", tier), 1) for tier in ("silver", "bronze")),
             spread(of(policer, "seconds_over_pct"), 1),
             spread(of(policer, "of_optimum_pct"), 1),
+            spread(of(policer, "of_contrary_pct"), 1),
         ]
         for policer in policers
     ]

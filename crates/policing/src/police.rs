@@ -20,6 +20,12 @@ use crate::threshold::Threshold;
 /// The threshold fills the servers: what it lets in too much comes back as a queue, and in so long a time it works that off. A queue
 /// of a tenth of it leaves nine tenths of the servers to those who come.
 const WORK_OFF: Nanos = Nanos::from_secs(1);
+/// Whether it fills them its sizes alone cannot tell: they may all be a little too great or too small. A queue of this share of what is
+/// owed says that it does,
+const QUEUE: f64 = 0.125;
+/// and while there is a shorter or a longer one, it aims higher or lower by so much a period, up to so many times.
+const FILL_STEP: f64 = 0.03;
+const MOST_FILL: f64 = 2.0;
 /// A ladder's response time is only tightened once the rate is this much lower than where that was owed.
 const RUNG: f64 = 1.1;
 /// What a request is expected to take is held to this share of what it is owed. The expected is a mean, and what is owed is to be kept
@@ -108,6 +114,8 @@ struct Counted {
 #[derive(Default)]
 struct Learning {
     switch: Switch,
+    /// What the threshold is to fill, in times the servers that there are.
+    fill: f64,
     /// The share of tested requests that found no room: the paper's p_drop.
     refused: f64,
     /// By rank: what the biggest requests take that are to be expected, in seconds.
@@ -148,7 +156,7 @@ impl Police {
             choice,
             fixed_delays: false,
             #[allow(clippy::disallowed_types)]
-            learning: std::sync::Mutex::default(),
+            learning: std::sync::Mutex::new(Learning { fill: 1.0, ..Learning::default() }),
         }
     }
 
@@ -185,15 +193,10 @@ impl Police {
         let terms = self.terms(rank);
         // Nobody is more important than the first: only what it does to itself can be too much.
         if rank > 0 && self.cheap.load(Relaxed) {
-            return Answer::Now(if !self.threshold.admits(kind, rng) {
-                self.beyond_threshold(kind)
-            } else if load.queue_delay >= terms.limit(size) {
-                Self::refuse(&Misfit { estimate: load.estimate(size, 0), objective: terms.limit(size) })
-            } else {
-                Verdict::Admit(Grant::Estimate)
-            });
-        }
-        if terms.delay > Nanos::ZERO {
+            if !self.threshold.admits(kind, rng) {
+                return Answer::Now(self.beyond_threshold(kind));
+            }
+        } else if terms.delay > Nanos::ZERO {
             return Answer::Waits { rank, delay: terms.delay };
         }
         Answer::Now(self.judge(rank, size, load))
@@ -258,8 +261,11 @@ impl Police {
     }
 
     fn longest_delay(&self) -> Nanos {
-        let owed = (0..self.targets.len()).map(|rank| self.owed(rank)).min().unwrap_or(Nanos::MAX);
-        Nanos((owed.0 as f64 * LONGEST_DELAY) as u64).min(Nanos::from_secs(1))
+        Nanos((self.least_owed().0 as f64 * LONGEST_DELAY) as u64).min(Nanos::from_secs(1))
+    }
+
+    fn least_owed(&self) -> Nanos {
+        (0..self.targets.len()).map(|rank| self.owed(rank)).min().unwrap_or(Nanos::MAX)
     }
 
     /// Which policer is at work.
@@ -276,7 +282,7 @@ impl Police {
         }
         self.promises.tick(now);
         self.climb();
-        self.aim(scene);
+        self.aim(scene, &mut learning);
         self.leave_room(&mut learning);
         self.stagger(scene, &mut learning);
         let policer = match self.choice {
@@ -316,14 +322,24 @@ impl Police {
 
     /// The threshold for what arrives and what it takes. Of each rank that is what it was in the last period, if that is more than
     /// before.
-    fn aim(&self, scene: &Scene) {
+    fn aim(&self, scene: &Scene, learning: &mut Learning) {
+        let queue_s = scene.load.queue_delay.as_secs_f64();
+        // What nobody is turned away by can be neither too high nor too low.
+        let cuts = self.cheap.load(Relaxed) && self.threshold.first_cut() < self.targets.len() * BUCKETS;
+        learning.fill = if cuts {
+            let wanted_s = (self.least_owed().as_secs_f64() * QUEUE).clamp(1e-3, 0.1);
+            let missing = (1.0 - queue_s / wanted_s).clamp(-1.0, 1.0);
+            (learning.fill + FILL_STEP * missing).clamp(1.0 / MOST_FILL, MOST_FILL)
+        } else {
+            1.0
+        };
         let wanted = (0..self.targets.len()).flat_map(|rank| {
             let servers = |flow: FlowOf| self.of_rank(rank, flow).servers;
             let more = servers(Rates::newest) > servers(Rates::smoothed);
             let flow: FlowOf = if more { Rates::newest } else { Rates::smoothed };
             (0..BUCKETS).map(move |bucket| flow(&self.untested, rank * BUCKETS + bucket).servers)
         });
-        let share = 1.0 - scene.load.queue_delay.as_secs_f64() / WORK_OFF.as_secs_f64();
+        let share = learning.fill - queue_s / WORK_OFF.as_secs_f64();
         self.threshold.set(wanted, f64::from(scene.load.servers) * share - self.promised().servers);
     }
 

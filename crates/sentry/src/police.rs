@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use plimsoll_core::config::Mode;
 use plimsoll_core::{Grant, Nanos, Verdict};
+use plimsoll_policing::batch::Load;
 use plimsoll_policing::police::Answer;
 use tokio::sync::oneshot;
 
@@ -54,7 +55,10 @@ pub async fn ask(
     if !pool.judges(arrival.at) {
         return PASS;
     }
-    let (size, load) = (pool.size_of(arrival.kind, class), pool.load());
+    let (size, mut load) = (pool.size_of(arrival.kind, class), pool.load());
+    let line = view.line(arrival.class);
+    // A server that has nothing to do is theirs who wait for one.
+    load.idle &= !line.is_some_and(|line| line.goes_first(view, pool, &load, arrival.at));
     let offer = || thread.with_rng(|rng| police.offer(class, size, &load, arrival.at, rng));
     let (rank, delay) = match guarded(view, offer) {
         None => return PASS,
@@ -67,7 +71,7 @@ pub async fn ask(
         Some(Answer::Waits { rank, delay }) => (rank, delay),
     };
     let (answer, mut answered) = oneshot::channel();
-    if let Some(line) = view.line(arrival.class) {
+    if let Some(line) = line {
         line.push(view, pool, Waiting { rank, size, delay, since: arrival.at, answer });
     }
     tokio::select! {
@@ -126,6 +130,15 @@ impl Line {
         if !self.looked_after.replace(true) {
             tokio::task::spawn_local(look_after(Rc::clone(self), Rc::clone(view), Arc::clone(pool)));
         }
+    }
+
+    /// Where a server has nothing to do and somebody waits, processes all who wait. Returns whether anybody did.
+    fn goes_first(&self, view: &View, pool: &Pool, load: &Load, now: Nanos) -> bool {
+        let somebody = load.idle && self.batch.borrow().waiting() > 0;
+        if somebody {
+            self.process(view, pool, now);
+        }
+        somebody
     }
 
     /// Processes whoever is due. Returns whether somebody still waits.
