@@ -4,7 +4,7 @@ import csv
 from collections import defaultdict
 
 from .gateway import Gateway
-from .load import OpenLoop, write_mix
+from .load import OpenLoop, closed_loop, write_mix
 from .pages import SHARES, Pages
 from .stats import middle, spread
 
@@ -37,12 +37,19 @@ def run(policer, round, scratch, quick):
     settings = {"policy": policer, "target_ms": TARGET_MS, "promised": PROMISED_PER_S}
     gateway = Gateway(policer, "policing/sentry.toml", settings)
     with Pages(scratch, "wait", WORKERS, SERVER_CPU) as server:
+        sizes_ms = {page: size_ms(server.port, page, 1 if quick else 3) for page in SIZES_MS}
         with gateway.running(server.port, [SENTRY_CPU], scratch) as sentry:
             report = OpenLoop(sentry.port, rate, CALM_S + seconds, mix, seed=round + 1, log=log).run()
-    return {"part": "crowd", "policer": policer, "round": round, "report": report, **judged(log, seconds)}
+    return {"part": "crowd", "policer": policer, "round": round, "report": report, "sizes_ms": sizes_ms, **judged(log, seconds, sizes_ms)}
 
 
-def judged(log, seconds):
+def size_ms(port, page, seconds):
+    """How long a worker is busy with one of these pages: a timer wakes later than it should, and the next request takes its time."""
+    found = closed_loop(port, f"/{page}", WORKERS, seconds)
+    return 1000 * WORKERS * found["seconds"] / found["answers"]
+
+
+def judged(log, seconds, sizes_ms):
     """What the log says of the crowd."""
     sent, served, latencies = defaultdict(int), defaultdict(int), defaultdict(list)
     by_second = [defaultdict(int) for _ in range(CALM_S + seconds)]
@@ -62,7 +69,7 @@ def judged(log, seconds):
 
     def of_optimum_pct(revenue):
         earned = sum(revenue[tier] * served[tier] for tier in revenue)
-        return 100 * earned / sum(optimum(arrived, revenue) for arrived in by_second[CALM_S:])
+        return 100 * earned / sum(optimum(arrived, revenue, sizes_ms) for arrived in by_second[CALM_S:])
 
     over = [second for second in range(CALM_S, CALM_S + seconds) if p95(latencies[second]) > TARGET_MS]
     return {
@@ -87,7 +94,7 @@ def worth(revenue):
     return ", ".join(f"{tier} {value:.0f}" for tier, value in revenue.items())
 
 
-def optimum(arrived, revenue):
+def optimum(arrived, revenue, sizes_ms):
     """What the server can earn at most in a second by these arrivals, {(page, tier): count}, once the promises are kept."""
     left_ms, earned = WORKERS * 1000.0, 0.0
     promised = {tier: PROMISED_PER_S for tier in ("silver", "bronze")}
@@ -99,11 +106,11 @@ def optimum(arrived, revenue):
             if of == tier and total:
                 part = min(rate, total) * count / total
                 rest[page, of] -= part
-                left_ms -= part * SIZES_MS[page]
+                left_ms -= part * sizes_ms[page]
                 earned += part * revenue[of]
-    for (page, tier), count in sorted(rest.items(), key=lambda kind: -revenue[kind[0][1]] / SIZES_MS[kind[0][0]]):
-        taken = min(count, left_ms / SIZES_MS[page])
-        left_ms -= taken * SIZES_MS[page]
+    for (page, tier), count in sorted(rest.items(), key=lambda kind: -revenue[kind[0][1]] / sizes_ms[kind[0][0]]):
+        taken = min(count, left_ms / sizes_ms[page])
+        left_ms -= taken * sizes_ms[page]
         earned += taken * revenue[tier]
     return earned
 

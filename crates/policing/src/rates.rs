@@ -42,16 +42,22 @@ impl std::iter::Sum for Flow {
 
 /// Arrival rates of all kinds that are told apart. Counting is two additions; one caller at a time calls [`Rates::tick`].
 pub struct Rates {
-    kinds: Box<[Counted]>,
+    counted: Box<[Counted]>,
+    flows: Box<[Flows]>,
     counted_since: AtomicU64,
     begun: AtomicU64,
 }
 
+/// Since the last renewal. Apart from what only a renewal touches, so that many kinds stay in the caches.
 #[derive(Default)]
-#[repr(align(64))]
+#[repr(align(16))]
 struct Counted {
     arrived: AtomicU64,
     work_ns: AtomicU64,
+}
+
+#[derive(Default)]
+struct Flows {
     smoothed: Stored,
     /// Of the last period alone.
     newest: Stored,
@@ -77,7 +83,8 @@ impl Rates {
     /// For so many kinds.
     pub fn new(kinds: usize, now: Nanos) -> Rates {
         Rates {
-            kinds: (0..kinds).map(|_| Counted::default()).collect(),
+            counted: (0..kinds).map(|_| Counted::default()).collect(),
+            flows: (0..kinds).map(|_| Flows::default()).collect(),
             counted_since: AtomicU64::new(now.0),
             begun: AtomicU64::new(0),
         }
@@ -86,19 +93,19 @@ impl Rates {
     /// A request of this kind arrives that is expected to take `size`.
     #[inline]
     pub fn count(&self, kind: usize, size: Nanos) {
-        let Counted { arrived, work_ns, .. } = &self.kinds[kind];
+        let Counted { arrived, work_ns } = &self.counted[kind];
         arrived.fetch_add(1, Relaxed);
         work_ns.fetch_add(size.0.min(LONGEST.0), Relaxed);
     }
 
     /// What arrives of this kind, as of the last renewal.
     pub fn smoothed(&self, kind: usize) -> Flow {
-        self.kinds[kind].smoothed.get()
+        self.flows[kind].smoothed.get()
     }
 
     /// What arrived of this kind in the last period alone.
     pub fn newest(&self, kind: usize) -> Flow {
-        self.kinds[kind].newest.get()
+        self.flows[kind].newest.get()
     }
 
     /// Renews the rates if it is time to. Returns whether they are new, and when it is time again.
@@ -112,7 +119,8 @@ impl Rates {
         // The first period has nothing before it to be smoothed with. A late one weighs as the periods that it stands for.
         let periods = length_s / PERIOD.as_secs_f64();
         let weight = if self.begun.swap(1, Relaxed) == 0 { 1.0 } else { 1.0 - (1.0 - WEIGHT).powf(periods) };
-        for Counted { arrived, work_ns, smoothed, newest } in &self.kinds {
+        for (Counted { arrived, work_ns }, Flows { smoothed, newest }) in self.counted.iter().zip(&self.flows)
+        {
             let work_s = Nanos(work_ns.swap(0, Relaxed)).as_secs_f64();
             let found =
                 Flow { per_s: arrived.swap(0, Relaxed) as f64 / length_s, servers: work_s / length_s };

@@ -111,7 +111,8 @@ fn seen(police: &Police, classes: usize, load: Load, mean: Nanos) -> Nanos {
 pub fn thresholded(classes: usize) -> (Police, Nanos) {
     let police = police(classes, Policer::Threshold);
     // A thousand requests a second and class, of a millisecond each: a server a class, and one for half of them.
-    let load = Load { servers: classes.div_ceil(2) as u32, queue_delay: Nanos::ZERO, ..load(1) };
+    // With the queue that it aims at it neither raises nor lowers its sights.
+    let load = Load { servers: classes.div_ceil(2) as u32, queue_delay: Nanos::from_millis(100), ..load(1) };
     let now = seen(&police, classes, load, Nanos::from_millis(1));
     (police, now)
 }
@@ -119,7 +120,8 @@ pub fn thresholded(classes: usize) -> (Police, Nanos) {
 /// The batch policer in front of servers that are too few: all classes but the first have to wait.
 pub fn staggered(classes: usize) -> (Police, Nanos) {
     let police = police(classes, Policer::Batch);
-    let full = Load { queue_delay: TARGET, ..load(1) };
+    // There is room for what arrives, but not now: nobody is sent away because of what arrives later.
+    let full = Load { queue_delay: Nanos::from_millis(700), servers: 1_000_000, ..load(1) };
     let now = seen(&police, classes, full, Nanos::from_millis(100));
     assert!((1..classes).all(|rank| police.terms(rank).delay > Nanos::ZERO), "nobody has to wait");
     (police, now)
