@@ -5,7 +5,7 @@ set -uo pipefail
 cd "$(dirname "$0")"
 
 failed=0
-for name in forwarding refusing overload live; do
+for name in forwarding refusing overload live policing; do
   if "./$name" "$@"; then
     printf '\nbenchmark %s ok\n\n' "$name"
   else

@@ -27,7 +27,7 @@ CLASSES = (3, 11, 64)
 WAITING = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 THRESHOLD, BATCH = "threshold, {} classes", "batch, {} waiting, {} classes"
 OTHERS = ("batch, nobody waits, {} classes", "batch, as many wait as may, {} classes")
-# The targets; what "flat" is, it does not say.
+# What was promised; what "flat" is was not said.
 LEAST_PER_S = {"threshold": 20e6, "batch": 5e6}
 FLAT_BY_CLASSES, FLAT_BY_WAITING = 1.25, 2.0
 # A host that answers a slice and then sees to others keeps nobody waiting for longer.
