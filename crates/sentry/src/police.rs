@@ -77,7 +77,7 @@ pub async fn ask(
     tokio::select! {
         biased;
         // A line that is gone, which a panic of the policer makes it, lets everybody in.
-        verdict = &mut answered => verdict.map_or(PASS, |verdict| settle(view, arrival, mode, verdict)),
+        told = &mut answered => told.map_or(PASS, |told| settle(view, arrival, mode, told.verdict)),
         () = gone => Policed::ClientGone,
         () = passed(arrival.deadline) => {
             Policed::Refused(view.expired(arrival, true, clock::refresh()))
@@ -103,12 +103,36 @@ struct Waiting {
     /// For how long at most, and since when.
     delay: Nanos,
     since: Nanos,
-    answer: oneshot::Sender<Verdict>,
+    answer: oneshot::Sender<Told>,
+}
+
+/// What somebody who waited is told.
+struct Told {
+    verdict: Verdict,
+    /// Held until it is heard.
+    _coming: Option<Coming>,
+}
+
+/// Somebody was let in and does not know it yet, so that whoever looks at the servers sees neither a request nor a slot taken.
+struct Coming(Rc<Line>);
+
+impl Coming {
+    fn new(line: &Rc<Line>) -> Coming {
+        line.coming.update(|n| n + 1);
+        Coming(Rc::clone(line))
+    }
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        self.0.coming.update(|n| n - 1);
+    }
 }
 
 /// Who waits to be processed, of one pool on one thread.
 pub struct Line {
-    batch: RefCell<Batch<oneshot::Sender<Verdict>>>,
+    batch: RefCell<Batch<oneshot::Sender<Told>>>,
+    coming: Cell<usize>,
     /// Whether its task runs.
     looked_after: Cell<bool>,
 }
@@ -117,7 +141,7 @@ impl Line {
     /// An empty one.
     pub fn new(pool: &Pool, thread: usize) -> Rc<Line> {
         let batch = RefCell::new(Batch::new(pool.gate.recorded(), thread, pool.ranks(), MOST_IN_LINE));
-        Rc::new(Line { batch, looked_after: Cell::new(false) })
+        Rc::new(Line { batch, coming: Cell::new(0), looked_after: Cell::new(false) })
     }
 
     fn push(self: &Rc<Self>, view: &Rc<View>, pool: &Arc<Pool>, waiting: Waiting) {
@@ -125,31 +149,35 @@ impl Line {
         let Waiting { rank, size, delay, since, answer } = waiting;
         let displaced = self.batch.borrow_mut().push(rank, size, delay, since, answer);
         if let Some((rank, answer)) = displaced {
-            let _ = answer.send(police.displaced(rank, &pool.load()));
+            let _ = answer.send(Told { verdict: police.displaced(rank, &pool.load()), _coming: None });
         }
         if !self.looked_after.replace(true) {
             tokio::task::spawn_local(look_after(Rc::clone(self), Rc::clone(view), Arc::clone(pool)));
         }
     }
 
-    /// Where a server has nothing to do and somebody waits, processes all who wait. Returns whether anybody did.
-    fn goes_first(&self, view: &View, pool: &Pool, load: &Load, now: Nanos) -> bool {
-        let somebody = load.idle && self.batch.borrow().waiting() > 0;
-        if somebody {
-            self.process(view, pool, now);
-        }
-        somebody
+    /// Whether the idle server is somebody else's who waits, or is on the way to it: processes all who wait.
+    fn goes_first(self: &Rc<Self>, view: &View, pool: &Pool, load: &Load, now: Nanos) -> bool {
+        load.idle
+            && (self.coming.get() > 0
+                || self.batch.borrow().waiting() > 0 && {
+                    self.process(view, pool, now);
+                    true
+                })
     }
 
     /// Processes whoever is due. Returns whether somebody still waits.
-    fn process(&self, view: &View, pool: &Pool, now: Nanos) -> bool {
+    fn process(self: &Rc<Self>, view: &View, pool: &Pool, now: Nanos) -> bool {
         let Some(police) = &pool.police else { return false };
         let load = pool.load();
         let mut batch = self.batch.borrow_mut();
-        if batch.due() <= now || load.idle {
+        // What is begun goes on by its own account of who was let in. To begin anew, all of them have to be seen.
+        let begun = batch.due() == Nanos::ZERO;
+        if begun || (self.coming.get() == 0 && (batch.due() <= now || load.idle)) {
             let processed = guarded(view, || {
                 batch.process(police, now, &load, |answer, outcome| {
-                    let _ = answer.send(police.processed(outcome));
+                    let coming = outcome.is_ok().then(|| Coming::new(self));
+                    let _ = answer.send(Told { verdict: police.processed(outcome), _coming: coming });
                 });
             });
             if processed.is_none() {
@@ -175,3 +203,6 @@ async fn look_after(line: Rc<Line>, view: Rc<View>, pool: Arc<Pool>) {
     }
     line.looked_after.set(false);
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,24 +20,29 @@ fn thread(pool: &str) -> Rc<Thread> {
     Thread::new(0, Shared::altered(config, |_| {}), 1)
 }
 
-fn arrival() -> Arrival {
+pub(crate) fn arrival() -> Arrival {
     Arrival { at: clock::refresh(), class: ONE, deadline: None, client: None, kind: 0 }
 }
 
-type Waiting = Pin<Box<dyn Future<Output = Admission>>>;
+pub(crate) type Waiting = Pin<Box<dyn Future<Output = Admission>>>;
 
 /// A request that arrives, polled once.
 fn arrive(thread: &Rc<Thread>) -> (Waiting, Poll<Admission>) {
+    arrive_as(thread, arrival())
+}
+
+/// A request that arrives so, polled once.
+pub(crate) fn arrive_as(thread: &Rc<Thread>, arrival: Arrival) -> (Waiting, Poll<Admission>) {
     let thread = Rc::clone(thread);
     let mut request: Waiting = Box::pin(async move {
         let view = thread.view();
-        admit(&thread, &view, arrival(), std::future::pending()).await
+        admit(&thread, &view, arrival, std::future::pending()).await
     });
     let poll = request.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     (request, poll)
 }
 
-fn run(test: impl Future<Output = ()>) {
+pub(crate) fn run(test: impl Future<Output = ()>) {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
     // One task plays all requests here, which is more than tokio grants a task between two yields.
     runtime.block_on(tokio::task::unconstrained(test));
