@@ -15,6 +15,8 @@ mod actuator;
 mod admin;
 mod ask;
 mod backoff;
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
 mod lease;
 mod measure;
 mod metrics;

@@ -12,6 +12,8 @@ use plimsoll_sentry::clock;
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::actuator::Actuator;
+#[cfg(feature = "kubernetes")]
+use crate::kubernetes;
 use crate::process::{Processes, Spec};
 use crate::provider::{Reality, Traffic};
 use crate::status::PoolStatus;
@@ -102,7 +104,7 @@ pub fn planner(pool: &Pool, provision: &Provision) -> Planner {
 ///
 /// # Errors
 /// Where it cannot be set up, in words for the operator.
-pub fn actuator(
+pub async fn actuator(
     pool: &Pool,
     provision: &Provision,
     state: &Path,
@@ -118,11 +120,36 @@ pub fn actuator(
             let processes = processes.map_err(|error| format!("{}: {error}", directory.display()))?;
             Ok(Actuator::start(pool.name.clone(), processes, traffic, changed))
         }
-        ProviderKind::Kubernetes => Err(format!(
-            "pool `{}` is provisioned by kubernetes, which is not in this version; write provider = \"process\"",
-            pool.name
-        )),
+        ProviderKind::Kubernetes => {
+            let of_pool =
+                |error: String| format!("pool `{}` is provisioned by kubernetes: {error}", pool.name);
+            kubernetes(pool, provision, places, traffic, changed).await.map_err(of_pool)
+        }
     }
+}
+
+#[cfg(feature = "kubernetes")]
+async fn kubernetes(
+    pool: &Pool,
+    provision: &Provision,
+    places: &Arc<Semaphore>,
+    traffic: watch::Receiver<Traffic>,
+    changed: Rc<Notify>,
+) -> Result<Actuator, String> {
+    let spec = kubernetes::Spec::of(pool, provision).ok_or("`deployment` or `port` is missing")?;
+    let deployment = kubernetes::Deployment::new(spec, kubernetes::connect().await?, Arc::clone(places));
+    Ok(Actuator::start(pool.name.clone(), deployment, traffic, changed))
+}
+
+#[cfg(not(feature = "kubernetes"))]
+async fn kubernetes(
+    _: &Pool,
+    _: &Provision,
+    _: &Arc<Semaphore>,
+    _: watch::Receiver<Traffic>,
+    _: Rc<Notify>,
+) -> Result<Actuator, String> {
+    Err("this build has no kubernetes; build with `--features kubernetes`".to_owned())
 }
 
 fn spec(pool: &Pool, provision: &Provision) -> Spec {

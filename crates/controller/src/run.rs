@@ -158,7 +158,7 @@ impl Controller {
             let actuator = match acts {
                 true => {
                     let (known, changed) = (known.clone(), Rc::clone(&changed));
-                    Some(pools::actuator(pool, provision, &settings.state, &places, known, changed)?)
+                    Some(pools::actuator(pool, provision, &settings.state, &places, known, changed).await?)
                 }
                 false => None,
             };

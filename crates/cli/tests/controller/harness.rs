@@ -72,6 +72,9 @@ impl Place {
             .args(["controller", "--config"])
             .arg(&self.config)
             .args(arguments)
+            // Whatever cluster whoever runs this has, is not touched.
+            .env("KUBECONFIG", self.directory.path().join("kubeconfig"))
+            .env_remove("KUBERNETES_SERVICE_HOST")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)

@@ -3,6 +3,7 @@
 
 mod faults;
 mod harness;
+mod kubernetes;
 mod sentry;
 mod sizing;
 mod takeover;

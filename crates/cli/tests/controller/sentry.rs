@@ -98,7 +98,9 @@ impl Sentry {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 // Whoever asks may be killed meanwhile.
-                let _ = answer(stream, &shared);
+                let _ = answer(stream, |method, path, body, authorization| {
+                    respond(&mut shared.lock().unwrap(), method, path, body, authorization)
+                });
             }
         });
         Sentry { address, state }
@@ -126,7 +128,11 @@ impl Sentry {
     }
 }
 
-fn answer(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
+/// Answers one request by what is made of its method, its path, its body and its authorization.
+pub fn answer(
+    stream: TcpStream,
+    respond: impl FnOnce(&str, &str, &[u8], Option<String>) -> (&'static str, String),
+) -> std::io::Result<()> {
     let mut reader = BufReader::new(&stream);
     let (mut first, mut length, mut authorization) = (String::new(), 0, None);
     reader.read_line(&mut first)?;
@@ -145,7 +151,7 @@ fn answer(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
     reader.read_exact(&mut body)?;
     let mut words = first.split(' ');
     let (method, path) = (words.next().unwrap(), words.next().unwrap_or(""));
-    let (status, text) = respond(&mut state.lock().unwrap(), method, path, &body, authorization);
+    let (status, text) = respond(method, path, &body, authorization);
     let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", text.len());
     (&stream).write_all((head + &text).as_bytes())
 }

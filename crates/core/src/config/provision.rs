@@ -17,7 +17,7 @@ const MAX_PERIODS: u64 = 10_000;
 table! {
     /// Servers that the controller starts and stops as the load asks for.
     pub struct Provision {
-        /// "process" starts them on this host, "kubernetes" scales a Deployment (not in this version).
+        /// "process" starts them on this host, "kubernetes" scales a Deployment (in a build with that feature).
         provider: ProviderKind = "process",
         /// Servers that there are at least, those of `servers` among them.
         min: u32 [0..=10000] = 1,
@@ -47,9 +47,9 @@ table! {
         drain_timeout: Nanos ["0s"..="24h"] = "30s" where provider = "process",
         /// How long a server may take to end after SIGTERM; then it is killed.
         stop_timeout: Nanos ["0s"..="1h"] = "10s" where provider = "process",
-        /// The Deployment's namespace.
-        namespace: String = "default" where provider = "kubernetes",
-        /// The Deployment's name.
+        /// The Deployment's namespace. Left out, that of the kubeconfig's context, or of the pod that the controller runs in.
+        namespace: Option<String> where provider = "kubernetes",
+        /// The Deployment's name. Nobody else scales it.
         deployment: Option<String> where provider = "kubernetes",
         /// The port that its pods listen on.
         port: Option<u32> [1..=65535] where provider = "kubernetes",
@@ -147,8 +147,25 @@ pub(super) fn check(pool: &Pool, root: Node<'_>, report: &mut Report) {
                     report.error(at(key), message);
                 }
             }
+            for (key, name) in [("deployment", &provision.deployment), ("namespace", &provision.namespace)] {
+                if let Some(name) = name.as_ref().filter(|name| !is_object_name(name)) {
+                    let message = format!(
+                        "\"{name}\" names nothing in Kubernetes; write lower-case letters, digits, `-` and `.`, as in \"my-shop\""
+                    );
+                    report.error(at(key), message);
+                }
+            }
         }
     }
+}
+
+/// Whether an object of Kubernetes may be called so: a DNS subdomain (RFC 1123). It becomes part of a path.
+fn is_object_name(name: &str) -> bool {
+    let is_part = |part: &str| {
+        let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        !part.is_empty() && part.bytes().all(inner) && !part.starts_with('-') && !part.ends_with('-')
+    };
+    name.len() <= 253 && name.split('.').all(is_part)
 }
 
 fn check_process(
@@ -221,6 +238,24 @@ pub(super) fn check_ports(pools: &[Pool], sentries: Option<Ports>, root: Node<'_
     }
 }
 
+/// Two pools must not scale one Deployment.
+pub(super) fn check_deployments(pools: &[Pool], root: Node<'_>, report: &mut Report) {
+    let mut taken: Vec<(&Pool, (&Option<String>, &String))> = Vec::new();
+    for pool in pools {
+        let Some(provision) = &pool.provision else { continue };
+        let Some(deployment) = &provision.deployment else { continue };
+        let own = (&provision.namespace, deployment);
+        if let Some((owner, _)) = taken.iter().find(|(_, other)| *other == own) {
+            let message = format!(
+                "`deployment` \"{deployment}\" is that of pool `{}`; each needs one of its own",
+                owner.name
+            );
+            report.error(root.at(&["pool", &pool.name, "provision", "deployment"]), message);
+        }
+        taken.push((pool, own));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,6 +269,16 @@ mod tests {
         }
         for bad in ["", "-", "0-5", "5-1", "1-70000", "a-b", "1-2-3"] {
             assert!(bad.parse::<Ports>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn objects_are_named_as_dns_would_have_it() {
+        for good in ["shop", "shop-2", "a.b-c.9", &"x".repeat(253)] {
+            assert!(is_object_name(good), "{good}");
+        }
+        for bad in ["", "Shop", "../x", "a/b", "-a", "a-", "a..b", "a b", "a?b", &"x".repeat(254)] {
+            assert!(!is_object_name(bad), "{bad}");
         }
     }
 

@@ -66,6 +66,7 @@ impl Derived for Config {
         }
         controller::check(&file.controller, &pools, root, report);
         provision::check_ports(&pools, file.controller.sentry_ports, root, report);
+        provision::check_deployments(&pools, root, report);
         Some(Config { sentry: file.sentry, controller: file.controller, pools, classes })
     }
 }
