@@ -1,10 +1,7 @@
 //! The controller's admin address: `/plan`, `/metrics`, `/healthz`. Nothing can be changed through it.
 
-use std::cell::RefCell;
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,24 +11,17 @@ use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use plimsoll_core::config::Secret;
+use plimsoll_sentry::admin::accept::{Limits, serve};
 use plimsoll_sentry::admin::auth;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::watch;
 
 use crate::metrics;
 use crate::status::Status;
 
-/// Connections at once; whoever comes on top waits.
-const CONNECTIONS: usize = 16;
-/// Longest head of a request, in bytes; hyper allows no less.
-const LONGEST_HEAD: usize = 8 * 1024;
-/// How long a head may take, and how long one connection may live: it holds one of few places.
-const PATIENCE: Duration = Duration::from_secs(10);
-const LIFETIME: Duration = Duration::from_secs(60);
+/// Scrapers, people and probes are few.
+const LIMITS: Limits = Limits { connections: 16, lifetime: Duration::from_secs(60) };
 
 /// Serves it until the runtime ends.
 ///
@@ -40,45 +30,19 @@ const LIFETIME: Duration = Duration::from_secs(60);
 pub async fn start(
     address: SocketAddr,
     token: Option<Secret>,
-    status: Rc<RefCell<Status>>,
+    status: watch::Receiver<Status>,
 ) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(address).await?;
     let address = listener.local_addr()?;
-    tokio::task::spawn_local(serve(listener, token, status));
+    let token = Arc::new(token);
+    tokio::spawn(serve(listener, LIMITS, move |request: Request<Incoming>| {
+        let (token, status) = (Arc::clone(&token), status.clone());
+        async move { answer(&request.into_parts().0, (*token).as_ref(), &status.borrow()) }
+    }));
     Ok(address)
 }
 
-async fn serve(listener: TcpListener, token: Option<Secret>, status: Rc<RefCell<Status>>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                // Out of descriptors, most likely: nothing is gained by asking again at once.
-                log::warn!(error:%; "admin connection not accepted");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        let (token, status) = (token.clone(), Rc::clone(&status));
-        tokio::task::spawn_local(async move {
-            let service = service_fn(async |request: Request<Incoming>| {
-                Ok::<_, Infallible>(answer(&request.into_parts().0, token.as_ref(), &status))
-            });
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(PATIENCE)
-                .max_buf_size(LONGEST_HEAD)
-                .serve_connection(TokioIo::new(stream), service);
-            // Errors are those of one client, who knows.
-            let _ = tokio::time::timeout(LIFETIME, connection).await;
-            drop(place);
-        });
-    }
-}
-
-fn answer(request: &Parts, token: Option<&Secret>, status: &RefCell<Status>) -> Response<Full<Bytes>> {
+fn answer(request: &Parts, token: Option<&Secret>, status: &Status) -> Response<Full<Bytes>> {
     const TEXT: &str = "text/plain; charset=utf-8";
     // Probes of an orchestrator carry no token, and the word tells nothing.
     if request.uri.path() == "/healthz" {
@@ -96,8 +60,8 @@ fn answer(request: &Parts, token: Option<&Secret>, status: &RefCell<Status>) -> 
         return response;
     }
     match request.uri.path() {
-        "/metrics" => respond(StatusCode::OK, metrics::CONTENT_TYPE, metrics::render(&status.borrow())),
-        "/plan" => match serde_json::to_vec(&*status.borrow()) {
+        "/metrics" => respond(StatusCode::OK, metrics::CONTENT_TYPE, metrics::render(status)),
+        "/plan" => match serde_json::to_vec(status) {
             Ok(bytes) => respond(StatusCode::OK, "application/json", bytes),
             Err(error) => respond(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
         },
@@ -124,7 +88,7 @@ mod tests {
         let secret = parse::<Config>(text, "").unwrap().0.controller.admin_token;
         let request = Request::builder().method(method).uri(path).header("authorization", token);
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        answer(&parts, secret.as_ref(), &RefCell::new(Status::new(Mode::Enforce))).status()
+        answer(&parts, secret.as_ref(), &Status::new(Mode::Enforce)).status()
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! The controller at work: takes the lease, then looks, plans and tells, round by round.
 
-use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -138,7 +137,7 @@ struct Controller {
     forgotten: Vec<Actuator>,
     traffic: watch::Sender<Traffic>,
     changed: Rc<Notify>,
-    status: Rc<RefCell<Status>>,
+    status: watch::Sender<Status>,
 }
 
 impl Controller {
@@ -179,8 +178,8 @@ impl Controller {
             (true, Some(ports)) => Some(more_sentries::actuator(options, ports, known, Rc::clone(&changed))?),
             _ => None,
         };
-        let status = Rc::new(RefCell::new(Status::new(settings.mode)));
-        let bound = admin::start(settings.admin, settings.admin_token.clone(), Rc::clone(&status)).await;
+        let (status, shown) = watch::channel(Status::new(settings.mode));
+        let bound = admin::start(settings.admin, settings.admin_token.clone(), shown).await;
         let bound = bound.map_err(|error| format!("cannot listen on {}: {error}", settings.admin))?;
         log::info!(admin:% = bound, mode:% = settings.mode; "controller ready");
         Ok(Controller {
@@ -300,7 +299,7 @@ impl Controller {
         let is_news = plan.servers != had && before.is_none_or(|before| before.servers != plan.servers);
         if is_news {
             let change = change(name, had, plan.servers, words(plan.reason), self.mode());
-            self.status.borrow_mut().changed(change);
+            self.status.send_modify(|status| status.changed(change));
         }
         let was = before.map(|plan| plan.reason);
         if let (Reason::Unattainable(why), true) = (plan.reason, was != Some(plan.reason)) {
@@ -328,7 +327,7 @@ impl Controller {
         };
         actuator.order(to);
         let change = change("sentries", ordered, to, reason.to_owned(), self.mode());
-        self.status.borrow_mut().changed(change);
+        self.status.send_modify(|status| status.changed(change));
     }
 
     /// Tells the sentries what there is, where it acts, and notes the state of everything.
@@ -360,19 +359,20 @@ impl Controller {
     }
 
     fn note(&self) {
-        let mut status = self.status.borrow_mut();
         let sentry = |sentry: &crate::sentries::Sentry| SentryStatus {
             address: sentry.address.to_string(),
             answers: sentry.reading.is_some(),
             busy: sentry.reading.as_ref().and_then(|reading| reading.busy),
             trouble: sentry.trouble.clone(),
         };
-        status.sentries = self.sentries.iter().map(sentry).collect();
         let pool =
             |pool: &Provisioned| pool.status(&self.config.pools[pool.index], &self.classes(pool.index));
-        status.pools = self.pools.iter().map(pool).collect();
-        status.nonsense = self.sentries.nonsense;
-        status.sentry_failures = self.sentries.failures;
+        self.status.send_modify(|status| {
+            status.sentries = self.sentries.iter().map(sentry).collect();
+            status.pools = self.pools.iter().map(pool).collect();
+            status.nonsense = self.sentries.nonsense;
+            status.sentry_failures = self.sentries.failures;
+        });
     }
 
     /// Ends all that was started; a second signal ends the wait.

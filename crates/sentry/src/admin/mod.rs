@@ -1,6 +1,7 @@
 //! The admin address: metrics, health, single decisions, what is known of each class, and a live page. What can be changed
 //! through it is what a controller changes: the servers of a pool, and the sentry's share of them.
 
+pub mod accept;
 pub mod auth;
 pub mod history;
 pub mod model;

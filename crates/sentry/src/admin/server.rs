@@ -1,6 +1,5 @@
-//! The little HTTP server of the admin address: HTTP/1.1, few connections, short heads, short bodies.
+//! The sentry's admin address: whose requests have a body that is read, and how long that may be.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,56 +7,24 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 
+use super::accept::{self, Limits, PATIENCE};
 use super::change::{LONGEST_BODY, Refused};
 use super::{Admin, routes};
 
-/// Connections at once. Scrapers, people and probes are few; whoever comes on top waits.
-const CONNECTIONS: usize = 64;
-/// Longest head of a request, in bytes; hyper allows no less.
-const LONGEST_HEAD: usize = 8 * 1024;
-/// How long a head may take, and how long a connection may stay idle.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long one connection may live: it holds one of few places.
-const LIFETIME: Duration = Duration::from_secs(600);
+/// Scrapers, people and probes are few.
+const LIMITS: Limits = Limits { connections: 64, lifetime: Duration::from_secs(600) };
 
 /// Serves this listener until the future is dropped; connections end with the runtime.
 pub async fn serve(listener: TcpListener, admin: Arc<Admin>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                // Out of descriptors, most likely: nothing is gained by asking again at once.
-                log::warn!(error:%; "admin connection not accepted");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        let admin = Arc::clone(&admin);
-        tokio::spawn(async move {
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(PATIENCE)
-                .max_buf_size(LONGEST_HEAD)
-                .serve_connection(TokioIo::new(stream), service_fn(|request| answer(&admin, request)));
-            // Errors are those of one client, who knows.
-            let _ = tokio::time::timeout(LIFETIME, connection).await;
-            drop(place);
-        });
-    }
+    accept::serve(listener, LIMITS, move |request| answer(Arc::clone(&admin), request)).await;
 }
 
-async fn answer(admin: &Admin, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn answer(admin: Arc<Admin>, request: Request<Incoming>) -> Response<Full<Bytes>> {
     let (parts, body) = request.into_parts();
-    let body = if routes::wants_body(admin, &parts) { read(body).await } else { Ok(Bytes::new()) };
-    Ok(routes::answer(admin, &parts, &body))
+    let body = if routes::wants_body(&admin, &parts) { read(body).await } else { Ok(Bytes::new()) };
+    routes::answer(&admin, &parts, &body)
 }
 
 async fn read(body: Incoming) -> Result<Bytes, Refused> {
