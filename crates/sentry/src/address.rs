@@ -7,9 +7,9 @@ use http::uri::{Authority, Parts, PathAndQuery, Scheme};
 use http::{Request, Uri, Version};
 use plimsoll_core::config;
 
-use crate::balance::Server;
 use crate::connections::Link;
 use crate::headers;
+use crate::server::Server;
 use crate::upload::UploadBody;
 
 /// Makes a request one for this server, as what is spoken on the link wants it. Where no host was asked for, it is the

@@ -1,123 +1,14 @@
-//! The servers of a pool: which one takes the next request, which are left out because they fail, and which are no longer
-//! among them. The list is replaced whole, so that whoever chooses from it never waits for whoever changes it.
+//! The servers of a pool: which one takes the next request, and which are no longer among them. The list is replaced whole, so
+//! that whoever chooses from it never waits for whoever changes it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use plimsoll_core::Nanos;
-use plimsoll_core::config::{self, Eject};
+use plimsoll_core::{Nanos, config};
 
-use crate::nucleus::load::Load;
+use crate::server::{Lease, Server, Work};
 use crate::share::Share;
-
-static NEXT_ID: AtomicU64 = AtomicU64::new(0);
-
-/// One server.
-#[derive(Debug)]
-pub struct Server {
-    /// Unlike any other of this process, those of earlier configs included.
-    pub id: u64,
-    /// Where it is.
-    pub origin: config::Server,
-    /// What it says about itself.
-    pub load: Load,
-    /// Requests that it works on, in the lower half of the word. In the upper half, how many it ever got.
-    work: AtomicU64,
-    /// Failed requests in a row.
-    failures: AtomicU32,
-    /// Left out until then; zero if it is not.
-    ejected_until: AtomicU64,
-    /// The active checks find it ill.
-    ill: AtomicBool,
-}
-
-impl Server {
-    fn new(origin: config::Server) -> Server {
-        Server {
-            id: NEXT_ID.fetch_add(1, Relaxed),
-            origin,
-            load: Load::default(),
-            work: AtomicU64::new(0),
-            failures: AtomicU32::new(0),
-            ejected_until: AtomicU64::new(0),
-            ill: AtomicBool::new(false),
-        }
-    }
-
-    /// Requests that it works on.
-    pub fn in_flight(&self) -> u32 {
-        in_flight(self.work.load(Relaxed))
-    }
-
-    /// Whether it takes part.
-    pub fn is_up(&self, now: Nanos) -> bool {
-        !self.ill.load(Relaxed) && self.ejected_until.load(Relaxed) <= now.0
-    }
-
-    /// What the active checks found.
-    pub fn set_ill(&self, ill: bool) {
-        self.ill.store(ill, Relaxed);
-        if !ill {
-            self.ejected_until.store(0, Relaxed);
-            self.failures.store(0, Relaxed);
-        }
-    }
-
-    /// It answered, to the end.
-    pub fn answered(&self) {
-        if self.failures.load(Relaxed) != 0 {
-            self.failures.store(0, Relaxed);
-        }
-    }
-
-    /// It refused a connection, broke off or took too long. True if that makes it one to leave out.
-    pub fn failed(&self, eject: &Eject, now: Nanos) -> bool {
-        let failures = self.failures.fetch_add(1, Relaxed) + 1;
-        let out = failures >= eject.failures && self.is_up(now);
-        if out {
-            // When its time is over, a single further failure is enough.
-            self.failures.store(eject.failures - 1, Relaxed);
-            self.ejected_until.store((now + eject.time).0, Relaxed);
-        }
-        out
-    }
-}
-
-/// One more request, in flight and ever got.
-const ONE_MORE: u64 = 1 << 32 | 1;
-
-/// Of a server's `work`.
-fn in_flight(work: u64) -> u32 {
-    work as u32
-}
-
-/// A server that works on a request, until this is dropped.
-#[derive(Debug)]
-pub struct Lease {
-    server: Arc<Server>,
-    /// The server's work, this request included, when it got it.
-    work: u64,
-}
-
-impl Lease {
-    /// Which one.
-    pub fn server(&self) -> &Arc<Server> {
-        &self.server
-    }
-
-    /// Whether the server has had nothing else from here ever since.
-    pub fn is_alone(&self) -> bool {
-        in_flight(self.work) == 1 && self.server.work.load(Relaxed) == self.work
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.server.work.fetch_sub(1, Relaxed);
-    }
-}
 
 /// A server of a pool, and how many of its workers are this sentry's.
 #[derive(Clone, Debug)]
@@ -267,20 +158,19 @@ impl Servers {
         loop {
             let none_is_up = roster.none_is_up(now);
             let from = |i: usize| &members[(i + draw) % members.len()];
-            let rank = |Member { server, workers }: &Member, work: u64| {
-                (tried.contains(&server.id), in_flight(work) >= *workers, in_flight(work))
+            let rank = |Member { server, workers }: &Member, work: Work| {
+                (tried.contains(&server.id), work.in_flight() >= *workers, work.in_flight())
             };
             let all = (0..members.len()).map(from).filter(|member| member.takes_part(none_is_up, now));
             let ranked = all.map(|member| {
-                let work = member.server.work.load(Relaxed);
+                let work = member.server.work();
                 (rank(member, work), work, member)
             });
             let ranked = ranked.filter(|((_, full, _), ..)| !(room && *full));
             let (_, seen, Member { server, .. }) = ranked.min_by_key(|&(rank, ..)| rank)?;
             // Another thread may have chosen it too; then its number is no longer what the choice was made by.
-            let work = seen.wrapping_add(ONE_MORE);
-            if server.work.compare_exchange(seen, work, Relaxed, Relaxed).is_ok() {
-                return Some(Lease { server: Arc::clone(server), work });
+            if let Some(lease) = server.take(seen) {
+                return Some(lease);
             }
         }
     }
@@ -306,6 +196,7 @@ impl Roster {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_core::config::Eject;
     use proptest::prelude::*;
 
     use super::*;

@@ -13,11 +13,11 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use plimsoll_core::Nanos;
 
-use crate::balance::Lease;
 use crate::client::InProgress;
 use crate::clock;
 use crate::connections::Link;
 use crate::nucleus::lesson::Lesson;
+use crate::server::Lease;
 use crate::stats::Failure;
 use crate::thread::Thread;
 use crate::ticket::Ticket;

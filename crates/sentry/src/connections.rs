@@ -138,7 +138,7 @@ impl Link {
     }
 }
 
-/// The connections of one thread to the servers of all pools, by [`Server::id`](crate::balance::Server).
+/// The connections of one thread to the servers of all pools, by [`Server::id`](crate::server::Server).
 #[derive(Default)]
 pub struct Connections {
     servers: RefCell<BTreeMap<u64, Kept>>,

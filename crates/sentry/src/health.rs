@@ -10,9 +10,9 @@ use http::header::USER_AGENT;
 use http::{HeaderValue, Request, Uri};
 
 use crate::address::address;
-use crate::balance::Server;
 use crate::connections::Connections;
 use crate::pool::Pool;
+use crate::server::Server;
 use crate::state::Shared;
 use crate::upload::UploadBody;
 use crate::upstream::{self, Need};

@@ -14,6 +14,7 @@ pub mod put;
 pub mod record;
 pub mod reload;
 pub mod replay;
+pub mod server;
 pub mod share;
 pub mod slots;
 pub mod state;

@@ -18,13 +18,13 @@ use plimsoll_core::config::Mode;
 use plimsoll_core::{ClassId, Nanos};
 
 use crate::address::address;
-use crate::balance::{Lease, Server};
 use crate::body::{Exchange, ResponseBody, Running};
 use crate::client::Client;
 use crate::connections::{Link, SendError};
 use crate::deadline::Deadline;
 use crate::nucleus::lesson::Lesson;
 use crate::pool::Pool;
+use crate::server::{Lease, Server};
 use crate::stats::Failure;
 use crate::thread::View;
 use crate::ticket::{STREAM, Ticket};

@@ -9,10 +9,10 @@ use plimsoll_core::{ClassId, Nanos};
 use tokio::sync::oneshot;
 
 use crate::admit::guarded;
-use crate::balance::Server;
 use crate::clock;
 use crate::nucleus::lesson::Lesson;
 use crate::pool::Pool;
+use crate::server::Server;
 use crate::stats::Failure;
 use crate::thread::View;
 

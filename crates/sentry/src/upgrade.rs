@@ -11,12 +11,12 @@ use hyper_util::rt::TokioIo;
 use tokio::io::copy_bidirectional;
 
 use crate::address::address;
-use crate::balance::Lease;
 use crate::body::ResponseBody;
 use crate::clock;
 use crate::headers::has_token;
 use crate::nucleus::lesson::Lesson;
 use crate::passage::{ClientGone, Passage};
+use crate::server::Lease;
 use crate::stats::Failure;
 use crate::ticket::Ticket;
 use crate::upload::UploadBody;

@@ -15,12 +15,12 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use crate::balance::Server;
 use crate::connections::{Connections, Link, STREAMS};
 use crate::gather::{SMALL, gather};
 use crate::http1::Http1;
 use crate::keepalive::keep_alive;
 use crate::pool::Pool;
+use crate::server::Server;
 
 /// The largest response head, and the most that is read ahead of a response's body.
 const BUFFER: usize = 64 * 1024;

@@ -13,9 +13,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use super::{Admin, process};
-use crate::balance::Server;
 use crate::clock;
 use crate::nucleus::load::{Load, Said};
+use crate::server::Server;
 use crate::state::{Routing, Shared};
 use crate::stats::{ClassSnapshot, Durations, Failure, ThreadStats};
 

@@ -91,7 +91,7 @@ fn pool_view(routing: &Routing, index: usize, pool: &Pool, now: Nanos) -> PoolVi
             service_scv: estimate.map_or(0.0, |e| e.scv),
         }
     };
-    let server = |server: std::sync::Arc<crate::balance::Server>| ServerView {
+    let server = |server: std::sync::Arc<crate::server::Server>| ServerView {
         address: server.origin.to_string(),
         up: server.is_up(now),
         in_flight: server.in_flight(),

@@ -38,7 +38,7 @@ pub fn overview(admin: &Admin, seconds: usize) -> Overview {
 }
 
 fn pool_view(pool: &Pool, now: Nanos) -> PoolView {
-    let server = |server: &std::sync::Arc<crate::balance::Server>| ServerView {
+    let server = |server: &std::sync::Arc<crate::server::Server>| ServerView {
         address: server.origin.to_string(),
         healthy: server.is_up(now),
         in_flight: server.in_flight(),

@@ -8,7 +8,7 @@ use plimsoll_policing::inherent::Inherent;
 
 use super::stretch::Stretch;
 use super::{Counts, Report, hear};
-use crate::balance::Server;
+use crate::server::Server;
 
 /// A request that computes or waits in more places at once than this, all the time, is one whose server counts in another unit.
 const MOST_PARALLEL: u64 = 64;
