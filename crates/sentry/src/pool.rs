@@ -1,5 +1,7 @@
 //! A pool: servers that do the same work, who may enter the queue in front of them, and who may leave it for a server.
 
+mod sizing;
+
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -15,12 +17,12 @@ use plimsoll_policing::police::{Choice, ClassSpec, Police};
 use plimsoll_policing::switch::Policer;
 use tokio_rustls::rustls::ClientConfig;
 
+use self::sizing::Sizing;
 use crate::balance::Servers;
 use crate::config_file::Unusable;
 use crate::nucleus;
 use crate::record::{self, Gate, Recorder};
 use crate::retry::RetryBudget;
-use crate::share::{Holding, Share};
 use crate::slots::Slots;
 use crate::{clock, tls};
 
@@ -195,13 +197,6 @@ pub struct Pool {
     aged: AtomicU64,
 }
 
-/// What the number of slots follows from. The lock also orders changes of that number.
-struct Sizing {
-    share: Holding,
-    /// The servers, and between how many sentries they are divided, that the gate's own number of slots is for.
-    found_for: (u32, u32),
-}
-
 /// A gate whose ticks are this late no longer judges: what it knows is too old.
 const TICKS_LATE: Nanos = Nanos::from_secs(5);
 
@@ -232,10 +227,7 @@ impl Pool {
             tls: OnceLock::new(),
             withheld: AtomicU32::new(0),
             leaving: AtomicU32::new(0),
-            sizing: Mutex::new(Sizing {
-                share: Holding::new(Share::ALL),
-                found_for: (u32::try_from(config.servers.len()).unwrap_or(u32::MAX).max(1), 1),
-            }),
+            sizing: Mutex::new(Sizing::new(config.servers.len())),
             ticked: AtomicU64::new(now.0),
             broken: AtomicBool::new(false),
             delay_at_servers: AtomicU64::new(0),
@@ -261,38 +253,6 @@ impl Pool {
         self.servers.replace(servers);
         self.resize(clock::now());
         Ok(())
-    }
-
-    /// Has only this share of the servers' workers from now on; what it had before and others may still have is left alone
-    /// for a moment. Everything of a pool that is divided between sentries is divided here.
-    pub fn set_share(&self, share: Share) {
-        let now = clock::now();
-        {
-            let mut sizing = self.sizing.lock();
-            if !sizing.share.tell(share, now) {
-                return;
-            }
-            self.servers.hold(sizing.share.used());
-        }
-        self.divide_promises(share, now);
-        self.resize(now);
-    }
-
-    /// As [`Pool::set_share`], for a pool that serves nobody yet.
-    pub fn begin_with_share(&self, share: Share) {
-        let now = clock::now();
-        self.sizing.lock().share = Holding::new(share);
-        self.servers.hold(Some(share));
-        self.divide_promises(share, now);
-        self.resize(now);
-    }
-
-    /// Each sentry keeps an equal part of what the classes were promised.
-    fn divide_promises(&self, share: Share, now: Nanos) {
-        let Some(police) = &self.police else { return };
-        for (i, class) in self.definition.classes.iter().enumerate() {
-            police.promise(ClassId(i as u16), class.promised_per_s / f64::from(share.of()), now);
-        }
     }
 
     /// How servers that speak TLS are spoken to, once there is one.
@@ -342,18 +302,6 @@ impl Pool {
         }
     }
 
-    /// Leaves `n` slots unused because somebody else still holds them.
-    pub fn withhold(&self, n: u32) {
-        if self.withheld.swap(n, Relaxed) != n {
-            self.resize(clock::now());
-        }
-    }
-
-    /// Slots that are left unused because somebody else still holds them.
-    pub fn withheld(&self) -> u32 {
-        self.withheld.load(Relaxed)
-    }
-
     /// Whether the gate's verdicts are worth asking for. Where they are not, everything is let in.
     pub fn judges(&self, now: Nanos) -> bool {
         !self.broken.load(Relaxed) && now.0 <= self.ticked.load(Relaxed).saturating_add(TICKS_LATE.0)
@@ -380,57 +328,6 @@ impl Pool {
         ticked.unwrap_or(now + Nanos::from_secs(1))
     }
 
-    /// Takes what others have given up by now, and lets the gate's own number of slots follow the servers.
-    fn settle(&self, now: Nanos) {
-        self.servers.forget_finished();
-        let mut sizing = self.sizing.lock();
-        if sizing.share.settle(now) {
-            self.servers.hold(sizing.share.used());
-        }
-        let (before, divided) = sizing.found_for;
-        let of = sizing.share.told().of();
-        // What is divided among more is divided at once, what is divided among fewer when it has settled.
-        let of = if sizing.share.is_settled() { of } else { of.max(divided) };
-        let servers = u32::try_from(self.servers.len()).unwrap_or(u32::MAX);
-        if servers > 0 && (servers, of) != sizing.found_for {
-            let (from, to) = (before.saturating_mul(of), servers.saturating_mul(divided));
-            if self.gate.scale_slots(from, to, ADAPTIVE_MOST.saturating_mul(servers)) {
-                sizing.found_for = (servers, of);
-            }
-        }
-    }
-
-    /// A request gives its slot back.
-    pub fn release(&self) {
-        // The slots of servers that have left end with their requests.
-        if self.servers.in_flight_on_leaving() != self.leaving.load(Relaxed) {
-            self.resize(clock::coarse());
-        }
-        self.slots.release();
-    }
-
-    /// Opens as many slots as there are workers: those of servers that are up, less those withheld, and those that requests
-    /// on servers that have left still hold.
-    pub fn resize(&self, now: Nanos) {
-        let _one = self.sizing.lock();
-        let all = u32::try_from(self.servers.len()).unwrap_or(u32::MAX);
-        let target = match (self.config.workers, self.gate.recommended_slots()) {
-            (Workers::Fixed(_), _) => self.servers.workers(now),
-            (Workers::Adaptive, _) if all == 0 => 0,
-            // Found for the servers that were up when it was found; it will adapt to those that are.
-            (Workers::Adaptive, Some(slots)) => slots.max(1),
-            (Workers::Adaptive, None) => ADAPTIVE_START.saturating_mul(all),
-        };
-        let leaving = self.servers.in_flight_on_leaving();
-        self.leaving.store(leaving, Relaxed);
-        let target = target.saturating_sub(self.withheld.load(Relaxed)).saturating_add(leaving);
-        if target != self.slots.size() {
-            self.slots.resize(target);
-            // Nobody waits for ever, even where all slots are withheld for now.
-            self.gate.set_slots(target.max(1));
-        }
-    }
-
     /// How long a request waits at a server before the server begins with it: the mean of what servers have said lately, zero where
     /// none has (Q of Cataclysm's Eq. 3).
     pub fn queue_delay_at_servers(&self, now: Nanos) -> Nanos {
@@ -439,19 +336,6 @@ impl Pool {
             said.map_or((sum, n), |(delay, counts)| (sum + delay * counts, n + 1))
         });
         if count == 0 { Nanos::ZERO } else { Nanos::from_secs_f64(sum_s / f64::from(count)) }
-    }
-
-    /// Requests that a server works on, in the mean of all that are up (eta of Cataclysm's Eq. 3): what each has said lately and, the
-    /// older that is the more, what it has from here.
-    pub fn in_service(&self, now: Nanos) -> f64 {
-        let (sum, count) = self.servers.fold((0.0, 0), |(sum, n), server| {
-            if !server.is_up(now) {
-                return (sum, n);
-            }
-            let (said, counts) = server.load.in_service.get(now).unwrap_or_default();
-            (sum + said * counts + f64::from(server.in_flight()) * (1.0 - counts), n + 1)
-        });
-        if count == 0 { 0.0 } else { sum / f64::from(count) }
     }
 }
 
@@ -466,32 +350,16 @@ mod tests {
         Pool::new(Definition::of(&config, 0, &config.pools[0]).unwrap(), None).unwrap()
     }
 
-    fn about(pool: &Pool, queue_delay: Nanos, in_service: f32, now: Nanos) {
-        let report =
-            Report { queue_delay: Some(queue_delay), in_service: Some(in_service), ..Report::default() };
-        pool.servers.all()[0].load.note(&report, now);
-    }
-
     #[test]
-    fn what_servers_said_counts_until_it_is_old_and_then_what_they_have_from_here() {
+    fn what_servers_said_of_their_queues_counts_until_it_is_old() {
         let pool = pool();
         let at = Nanos::from_secs;
         let ms = |now| pool.queue_delay_at_servers(now).as_millis_f64().round();
-        assert_eq!((ms(at(100)), pool.in_service(at(100))), (0.0, 0.0));
-        let lease = pool.servers.choose(&[], false, at(100), 1);
-        assert_eq!(pool.in_service(at(100)) * 3.0, 1.0);
-        about(&pool, Nanos::from_millis(40), 8.0, at(100));
-        assert_eq!(
-            (ms(at(100)), pool.in_service(at(100)) * 3.0),
-            (40.0, 9.0),
-            "only one has a delay to tell"
-        );
-        assert_eq!((ms(at(105)), pool.in_service(at(105)) * 3.0), (20.0, 5.0));
-        assert_eq!((ms(at(110)), pool.in_service(at(110)) * 3.0), (0.0, 1.0));
-        drop(lease);
-        about(&pool, Nanos::from_millis(40), 8.0, at(120));
-        pool.servers.all()[0].set_ill(true);
-        assert_eq!(pool.in_service(at(120)), 0.0, "it gets nothing");
+        assert_eq!(ms(at(100)), 0.0);
+        let report = Report { queue_delay: Some(Nanos::from_millis(40)), ..Report::default() };
+        pool.servers.all()[0].load.note(&report, at(100));
+        assert_eq!(ms(at(100)), 40.0, "only one has a delay to tell");
+        assert_eq!((ms(at(105)), ms(at(110))), (20.0, 0.0));
     }
 
     #[test]
