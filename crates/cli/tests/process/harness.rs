@@ -149,9 +149,15 @@ pub fn get(address: SocketAddr, path: &str) -> Result<Answer, String> {
 
 /// One PUT of a text on a connection of its own.
 pub fn put(address: SocketAddr, path: &str, body: &str) -> Answer {
+    put_with(address, path, "", body)
+}
+
+/// The same, with headers, each with its line end.
+pub fn put_with(address: SocketAddr, path: &str, headers: &str, body: &str) -> Answer {
     let mut connection = Connection::open(address).unwrap();
     let length = body.len();
-    let request = format!("PUT {path} HTTP/1.1\r\nhost: test\r\ncontent-length: {length}\r\n\r\n{body}");
+    let request =
+        format!("PUT {path} HTTP/1.1\r\nhost: test\r\n{headers}content-length: {length}\r\n\r\n{body}");
     connection.0.get_mut().write_all(request.as_bytes()).unwrap();
     connection.receive().unwrap()
 }

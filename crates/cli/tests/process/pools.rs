@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Connection, Load, Sentry, Upstream, alive, get, kill, put, wait_for};
+use crate::harness::{Answer, Connection, Load, Sentry, Upstream, alive, get, kill, put, put_with, wait_for};
 use crate::pool;
 
 fn put_servers(sentry: &Sentry, servers: &[&Upstream]) -> Answer {
@@ -159,9 +159,14 @@ fn what_cannot_be_put_is_said_so_and_changes_nothing() {
     }
     assert_eq!(put(sentry.admin, "/pools", "").status, 405);
     assert_eq!(get(sentry.admin, "/share").unwrap().status, 405);
-    let mut page = Connection::open(sentry.admin).unwrap();
-    page.send("/share", "origin: http://evil.test\r\n").unwrap();
-    assert_eq!(page.receive().unwrap().status, 405, "only PUT");
+    // What would be right, from a page in somebody's browser.
+    for (path, body) in
+        [("/share", "{\"part\":1,\"of\":2}"), ("/pools/test/servers", "{\"servers\":[\"127.0.0.1:1\"]}")]
+    {
+        let answer = put_with(sentry.admin, path, "origin: http://evil.test\r\n", body);
+        assert!(answer.status == 403 && answer.body.contains("browser"), "{} {}", answer.status, answer.body);
+    }
+    assert_eq!(pools(&sentry)["sentry"]["share"]["of"], 1);
     assert_eq!(servers(&sentry), [upstream.address.to_string()]);
     assert_eq!(get(sentry.address, "/0").unwrap().status, 200);
 }
