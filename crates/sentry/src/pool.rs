@@ -274,6 +274,12 @@ impl Pool {
         }
     }
 
+    /// Which policer is at work; nothing where requests are not policed. A police may be there for the promised rates alone.
+    pub fn policer(&self) -> Option<Policer> {
+        let polices = self.config.policing.policy != PolicingPolicy::Off;
+        self.police.as_ref().filter(|_| polices).map(record::Police::policer)
+    }
+
     /// Classes, as many ranks as there may be.
     pub fn ranks(&self) -> usize {
         self.definition.classes.len()

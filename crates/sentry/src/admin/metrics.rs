@@ -7,12 +7,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use plimsoll_core::config::Mode;
 use plimsoll_core::estimator::ClassEstimate;
 use plimsoll_core::{Grant, Mechanism, Nanos};
+use plimsoll_policing::switch::Policer;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use super::{Admin, process};
+use super::{Admin, process, word};
 use crate::clock;
 use crate::nucleus::load::{Load, Said};
 use crate::server::Server;
@@ -226,6 +227,16 @@ impl Scrape {
         self.add("plimsoll_expected_wait_seconds", help, gauge(|p| p.gate.expected_wait().as_secs_f64()));
         let help = "Whether the policy acts: 0 off, 1 shadow, 2 enforce";
         self.add("plimsoll_mode", help, gauge(|p| f64::from(p.mode() as u8)));
+
+        let policers = routing.pools.iter().flat_map(|pool| {
+            let row = |policer, at_work| {
+                let labels = vec![("pool", pool.config.name.clone()), ("policer", word(policer).to_owned())];
+                (labels, Value::Gauge(f64::from(u8::from(policer == at_work))))
+            };
+            let both = [Policer::Batch, Policer::Threshold];
+            pool.policer().into_iter().flat_map(move |at_work| both.map(|policer| row(policer, at_work)))
+        });
+        self.add("plimsoll_policer", "Whether it is this policer that is at work", policers);
 
         let reports = routing.pools.iter().flat_map(|pool| {
             let labels = |kind: &str| vec![("pool", pool.config.name.clone()), ("kind", kind.to_owned())];

@@ -21,6 +21,8 @@ use http::Uri;
 use http::request::Parts;
 use parking_lot::Mutex;
 use plimsoll_core::Nanos;
+use plimsoll_core::config::PolicingPolicy;
+use plimsoll_policing::switch::Policer;
 
 use self::history::History;
 pub use self::server::serve;
@@ -71,6 +73,14 @@ impl Admin {
             // A reload may take the token away, but not the address, which stays the parent's until the next upgrade.
             None => self.loopback,
         }
+    }
+}
+
+/// A policer, as the config calls it.
+fn word(policer: Policer) -> &'static str {
+    match policer {
+        Policer::Batch => PolicingPolicy::Batch.as_str(),
+        Policer::Threshold => PolicingPolicy::Threshold.as_str(),
     }
 }
 

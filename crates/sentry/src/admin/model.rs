@@ -32,6 +32,9 @@ pub struct PoolView {
     pub mode: String,
     /// The name of its policy.
     pub policy: String,
+    /// Which policer is at work, `batch` or `threshold`; nothing where the pool is not policed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policer: Option<String>,
     /// Requests that may be with the servers at once.
     pub slots: u32,
     /// Requests that are.

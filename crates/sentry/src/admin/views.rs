@@ -10,7 +10,7 @@ use super::history::{WINDOW, statistics};
 use super::model::{
     ClassView, DecisionView, Overview, PercentileView, PoolView, RefusalView, ServerView, Totals,
 };
-use super::{Admin, Sampled};
+use super::{Admin, Sampled, word};
 use crate::clock;
 use crate::decisions::{Decision, Stage};
 use crate::pool::Pool;
@@ -47,6 +47,7 @@ fn pool_view(pool: &Pool, now: Nanos) -> PoolView {
         name: pool.config.name.clone(),
         mode: pool.mode().to_string(),
         policy: pool.config.admission.policy.kind().to_string(),
+        policer: pool.policer().map(|policer| word(policer).to_owned()),
         slots: pool.slots.size(),
         slots_taken: pool.slots.taken(),
         slots_withheld: pool.withheld(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use plimsoll_core::{ClassId, Nanos, Rng, Verdict};
 use plimsoll_policing::batch::{self, Load, Misfit, Terms};
 use plimsoll_policing::police::{self, Answer, Scene};
+use plimsoll_policing::switch::Policer;
 use serde::{Deserialize, Serialize};
 
 use super::{Event, Recorded, exact};
@@ -106,6 +107,11 @@ impl Police {
             let (load, busy_bits, now) = ((&load).into(), busy.to_bits(), now.0);
             (next, Event::PoliceTick { gate, load, busy_bits, now })
         })
+    }
+
+    /// As [`police::Police::policer`].
+    pub fn policer(&self) -> Policer {
+        self.police.policer()
     }
 
     /// As [`police::Police::terms`].

@@ -7,10 +7,14 @@ use super::*;
 use crate::reload::Reloads;
 
 const SHADOW: &str = "[sentry]\nmax_connections = 7\n[pool.p]\nservers = [\"127.0.0.1:1\"]\n\
-    admission = { mode = \"shadow\" }\n[class.default]\nslo = { p50 = \"18ms\" }\n";
+    admission = { mode = \"shadow\" }\npolicing = { policy = \"auto\" }\n[class.default]\nslo = { p50 = \"18ms\" }\n";
 
 fn admin() -> Admin {
-    let config = config::parse::<config::Config>(SHADOW, "test").unwrap().0;
+    admin_of(SHADOW)
+}
+
+fn admin_of(text: &str) -> Admin {
+    let config = config::parse::<config::Config>(text, "test").unwrap().0;
     let shared = Arc::new(Shared::new(config, 1, None).unwrap());
     Admin::new(shared, Arc::<Reloads>::default(), 0, true)
 }
@@ -44,6 +48,30 @@ fn connections_are_shown_beside_their_limit() {
     assert!(shows("plimsoll_connections_open 1.0") && shows("plimsoll_connections_limit 7.0"));
     drop(place);
     assert!(shows("plimsoll_connections_open 0.0"));
+}
+
+#[test]
+fn the_policer_at_work_is_shown_where_there_is_one() {
+    let shown = |policing: &str| {
+        let policing = format!("policing = {{ {policing} }}");
+        let admin = admin_of(&SHADOW.replace("policing = { policy = \"auto\" }", &policing));
+        let text = render(&admin);
+        let lines = text.lines().filter_map(|line| line.strip_prefix("plimsoll_policer{pool=\"p\",policer="));
+        (
+            super::super::views::overview(&admin, 0).pools[0].policer.clone(),
+            lines.collect::<Vec<_>>().join(" "),
+        )
+    };
+    let at_work = |word: &str, lines: &str| (Some(word.to_owned()), lines.to_owned());
+    let batch = at_work("batch", "\"batch\"} 1.0 \"threshold\"} 0.0");
+    assert_eq!((shown("policy = \"auto\""), shown("policy = \"batch\"")), (batch.clone(), batch));
+    let threshold = at_work("threshold", "\"batch\"} 0.0 \"threshold\"} 1.0");
+    assert_eq!(shown("policy = \"threshold\""), threshold);
+    let none = (None, String::new());
+    assert_eq!(
+        (shown("policy = \"off\""), shown("mode = \"off\", policy = \"batch\"")),
+        (none.clone(), none)
+    );
 }
 
 #[test]
