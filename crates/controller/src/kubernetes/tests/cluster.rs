@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
@@ -15,6 +16,9 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet, spawn_local};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 /// What it says instead of an answer.
 #[derive(Clone, Copy, PartialEq)]
@@ -30,9 +34,10 @@ pub struct State {
     pub pods: Vec<Value>,
     /// For requests with this method.
     pub fault: Option<(Method, Fault)>,
+    /// What the last request showed.
+    pub authorization: Option<String>,
     /// What was patched, successfully or not: the type of the patch, the query, and the body.
     pub patches: Vec<(String, String, Value)>,
-    pub requests: usize,
 }
 
 impl State {
@@ -46,6 +51,7 @@ pub struct Cluster {
     pub address: SocketAddr,
     pub state: Rc<RefCell<State>>,
     serving: Option<JoinHandle<()>>,
+    tls: Option<TlsAcceptor>,
 }
 
 impl Cluster {
@@ -53,7 +59,7 @@ impl Cluster {
         let state = State { replicas, pods: pods.to_vec(), ..State::default() };
         let state = Rc::new(RefCell::new(state));
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut cluster = Cluster { address, state, serving: None };
+        let mut cluster = Cluster { address, state, serving: None, tls: None };
         cluster.serve().await;
         cluster
     }
@@ -62,18 +68,39 @@ impl Cluster {
     pub async fn serve(&mut self) {
         let listener = TcpListener::bind(self.address).await.unwrap();
         self.address = listener.local_addr().unwrap();
-        let state = Rc::clone(&self.state);
+        let (state, tls) = (Rc::clone(&self.state), self.tls.clone());
         self.serving = Some(spawn_local(async move {
             // Connections end with whoever serves them.
             let mut connections = JoinSet::new();
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                let state = Rc::clone(&state);
+                let (state, tls) = (Rc::clone(&state), tls.clone());
                 let service = service_fn(move |request| answer(Rc::clone(&state), request));
-                let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-                connections.spawn_local(connection);
+                connections.spawn_local(async move {
+                    let server = http1::Builder::new();
+                    // Whoever breaks off, or does not trust it, is the client.
+                    let _ = match tls {
+                        None => server.serve_connection(TokioIo::new(stream), service).await,
+                        Some(tls) => match tls.accept(stream).await {
+                            Ok(stream) => server.serve_connection(TokioIo::new(stream), service).await,
+                            Err(_) => return,
+                        },
+                    };
+                });
             }
         }));
+    }
+
+    /// From now on it speaks TLS, as `localhost`. Returns its certificate, in DER.
+    pub async fn secure(&mut self) -> Vec<u8> {
+        let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).unwrap();
+        let config = ServerConfig::builder().with_no_client_auth();
+        let config = config.with_single_cert(vec![certified.cert.der().clone()], key).unwrap();
+        self.vanish().await;
+        self.tls = Some(TlsAcceptor::from(Arc::new(config)));
+        self.serve().await;
+        certified.cert.der().to_vec()
     }
 
     /// From now on nobody listens there.
@@ -139,7 +166,8 @@ async fn answer(
     let (path, query) = (parts.uri.path().to_owned(), parts.uri.query().unwrap_or("").to_owned());
     let fault = {
         let mut state = state.borrow_mut();
-        state.requests += 1;
+        let shown = parts.headers.get("authorization");
+        state.authorization = shown.map(|shown| shown.to_str().unwrap().to_owned());
         if parts.method == Method::PATCH {
             let kind = parts.headers["content-type"].to_str().unwrap().to_owned();
             state.patches.push((kind, query.clone(), serde_json::from_slice(&body).unwrap()));

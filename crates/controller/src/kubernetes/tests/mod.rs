@@ -23,7 +23,10 @@ fn run(test: impl Future<Output = ()>) {
 
 /// The Deployment `shop` of a pool that may have five of its pods, with so many places for them.
 fn shop(cluster: &Cluster, places: &Arc<Semaphore>) -> Deployment {
-    let mut config = kube::Config::new(format!("http://{}", cluster.address).parse().unwrap());
+    shop_by(kube::Config::new(format!("http://{}", cluster.address).parse().unwrap()), places)
+}
+
+fn shop_by(mut config: kube::Config, places: &Arc<Semaphore>) -> Deployment {
     config.default_retry = false;
     let spec = Spec {
         name: "shop".to_owned(),
@@ -278,6 +281,25 @@ fn while_the_server_is_gone_what_was_known_stays() {
         assert_eq!(actuator.reality().trouble, None);
         assert!(actuator.reality().failures >= 1);
         assert_eq!(cluster.state.borrow().asked(), [3]);
+    });
+}
+
+#[test]
+fn the_server_must_have_the_certificate_that_is_expected_and_is_shown_the_token() {
+    run(async {
+        let (mut cluster, mut other) = (Cluster::start(1, &[]).await, Cluster::start(2, &[]).await);
+        let (expected, unexpected) = (cluster.secure().await, other.secure().await);
+        let shop = |authority: &[u8]| {
+            let server = format!("https://localhost:{}", cluster.address.port());
+            let mut config = kube::Config::new(server.parse().unwrap());
+            config.root_cert = Some(vec![authority.to_vec()]);
+            config.auth_info.token = Some("correct-horse".into());
+            shop_by(config, &places(5))
+        };
+        assert_eq!(shop(&expected).present().await, Ok(1));
+        assert_eq!(cluster.state.borrow().authorization.as_deref(), Some("Bearer correct-horse"));
+        let error = shop(&unexpected).present().await.unwrap_err();
+        assert!(error.contains("invalid peer certificate") && !error.contains("horse"), "{error}");
     });
 }
 
