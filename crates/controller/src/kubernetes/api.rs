@@ -57,9 +57,11 @@ pub struct Scale {
 
 /// One pod.
 pub struct Pod {
+    /// Its name.
     pub name: String,
-    /// As RFC 3339 in UTC, to the second: in the order of time as text.
+    /// When it was made, as RFC 3339 in UTC, to the second: in the order of time as text.
     pub created: String,
+    /// How far it is.
     pub phase: Phase,
 }
 
@@ -67,6 +69,7 @@ pub struct Pod {
 pub enum Phase {
     /// Not ready, and why, where that is not just a matter of time.
     Starting(Option<String>),
+    /// Takes requests, at this address.
     Ready(IpAddr),
     /// Told to end.
     Leaving,
