@@ -1,6 +1,8 @@
 //! The binary `plimsoll`: one subcommand a role or tool, each defined in the crate that does the work.
 
 mod demo;
+mod observed;
+mod platform;
 mod processes;
 mod reproduce;
 

@@ -126,17 +126,47 @@ impl Drop for ConfigFile {
     }
 }
 
-/// Waits until the sentry with this admin address says that it is ready.
-pub async fn ready(admin: SocketAddr) -> Result<(), String> {
-    let ask = async || -> std::io::Result<bool> {
+/// So many ports of 127.0.0.1 in a row that nobody listens on now, the first and the last of them. Below those that connections are given
+/// by themselves.
+pub fn free_ports(count: u16) -> Result<(u16, u16), String> {
+    const ALL: std::ops::Range<u16> = 15_000..30_000;
+    let places = (ALL.end - ALL.start) / count.max(1);
+    // Elsewhere than another such program that looks at the same time.
+    let start = (std::process::id() % u32::from(places.max(1))) as u16;
+    let ranges = (0..places).map(|i| ALL.start + (start + i) % places * count);
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let free =
+        ranges.map(|first| (first, first + (count - 1))).find(|&(first, last)| (first..=last).all(is_free));
+    free.ok_or_else(|| format!("no {count} ports in a row are free between {} and {}", ALL.start, ALL.end))
+}
+
+/// The body of what an admin address answers to GET.
+///
+/// # Errors
+/// Where it does not answer within a second, or not with 200.
+pub async fn get(admin: SocketAddr, path: &str) -> Result<String, String> {
+    let ask = async || -> std::io::Result<String> {
         let mut stream = tokio::net::TcpStream::connect(admin).await?;
-        stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: plimsoll\r\nconnection: close\r\n\r\n").await?;
+        let request = format!("GET {path} HTTP/1.1\r\nhost: plimsoll\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
-        Ok(answer.starts_with("HTTP/1.1 200"))
+        Ok(answer)
     };
+    let answer = match tokio::time::timeout(Duration::from_secs(1), ask()).await {
+        Ok(answer) => answer.map_err(|e| format!("http://{admin}{path}: {e}"))?,
+        Err(_) => return Err(format!("http://{admin}{path}: no answer within 1 s")),
+    };
+    match answer.split_once("\r\n\r\n") {
+        Some((head, body)) if head.starts_with("HTTP/1.1 200") => Ok(body.to_owned()),
+        _ => Err(format!("http://{admin}{path}: {}", answer.lines().next().unwrap_or("no answer"))),
+    }
+}
+
+/// Waits until the sentry with this admin address says that it is ready.
+pub async fn ready(admin: SocketAddr) -> Result<(), String> {
     for _ in 0..READY_TRIES {
-        if let Ok(Ok(true)) = tokio::time::timeout(Duration::from_secs(1), ask()).await {
+        if get(admin, "/readyz").await.is_ok() {
             return Ok(());
         }
         tokio::time::sleep(READY_PAUSE).await;

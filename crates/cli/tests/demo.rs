@@ -10,13 +10,13 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// A short demo whose temporary files are in a directory of its own.
-fn demo(name: &str) -> (Command, PathBuf) {
+/// A short demo of some kind whose temporary files are in a directory of its own.
+fn demo(name: &str, arguments: &[&str]) -> (Command, PathBuf) {
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
-    command.args(["demo", "--duration", "2s", "--factor", "2", "--json"]).env("TMPDIR", &directory);
+    command.args(["demo", "--json"]).args(arguments).env("TMPDIR", &directory);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     (command, directory)
 }
@@ -62,9 +62,11 @@ fn until(child: &mut Child, part: &str) {
     assert!(said.last().is_some_and(|line| line.contains(part)), "{said:?}");
 }
 
+const SURGE: [&str; 4] = ["--duration", "2s", "--factor", "2"];
+
 #[test]
 fn the_demo_ends_with_both_sides_and_leaves_nothing() {
-    let (mut command, directory) = demo("demo-whole");
+    let (mut command, directory) = demo("demo-whole", &SURGE);
     let run = command.output().unwrap();
     let said = String::from_utf8_lossy(&run.stderr);
     assert!(run.status.success(), "{said}");
@@ -86,12 +88,61 @@ fn the_demo_ends_with_both_sides_and_leaves_nothing() {
 
 #[test]
 fn an_interrupted_demo_leaves_nothing() {
-    let (mut command, directory) = demo("demo-interrupted");
+    let (mut command, directory) = demo("demo-interrupted", &SURGE);
     let mut child = command.spawn().unwrap();
     until(&mut child, "Live page:");
     // Itself, three web services, the sentry's parent and its worker.
     assert!(started_with(&directory).len() >= 6, "{:?}", started_with(&directory));
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "its config");
+    kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    nothing_stays(&directory);
+}
+
+/// Twice as long as all that a crowd is made of: calm, crowd, lull.
+const CROWD: [&str; 5] = ["--crowd", "--duration", "6s", "--factor", "4"];
+
+#[test]
+fn the_crowd_is_policed_by_class_and_servers_come_and_go_with_it() {
+    let (mut command, directory) = demo("demo-crowd", &CROWD);
+    let picture = directory.join("crowd.svg");
+    let run = command.arg("--svg").arg(&picture).output().unwrap();
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{said}");
+    let outcome: Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!((&outcome["seed"], &outcome["factor"]), (&Value::from(1), &Value::from(4.0)));
+    let crowd = &outcome["phases"]["crowd"];
+    let admitted = |class: &str| crowd[class]["admitted_pct"].as_f64().unwrap();
+    assert!(admitted("gold") >= admitted("silver") && admitted("silver") > admitted("bronze"), "{crowd}");
+    assert!(crowd["bronze"]["refused"].as_u64().unwrap() > 0, "{crowd}");
+    for (phase, classes) in outcome["phases"].as_object().unwrap() {
+        for (class, of) in classes.as_object().unwrap() {
+            assert_eq!(of["errors"], 0, "{phase} {class}: {of}");
+        }
+    }
+    // What the phases tell is all that the generator sent.
+    let sent: u64 = outcome["load"]["total"]["sent"].as_u64().unwrap();
+    let told =
+        outcome["phases"].as_object().unwrap().values().flat_map(|of| of.as_object().unwrap().values());
+    let refused: u64 = told.clone().map(|of| of["refused"].as_u64().unwrap()).sum();
+    assert_eq!(refused, outcome["load"]["total"]["rejected"].as_u64().unwrap());
+    assert!(refused < sent);
+    let servers = &outcome["servers"];
+    let count = |of: &str| servers[of].as_u64().unwrap();
+    assert!(count("start") == 1 && count("most") > 1 && count("most") <= 6, "{servers}");
+    assert!(said.contains("refused  by policing") && said.contains("seed 1"), "{said}");
+    assert!(fs::read_to_string(&picture).unwrap().starts_with("<svg"));
+    fs::remove_file(picture).unwrap();
+    nothing_stays(&directory);
+}
+
+#[test]
+fn an_interrupted_crowd_leaves_nothing() {
+    let (mut command, directory) = demo("demo-crowd-interrupted", &CROWD);
+    let mut child = command.spawn().unwrap();
+    until(&mut child, "Live page:");
+    // Itself, the sentry's parent and its worker, the controller, the server.
+    assert!(started_with(&directory).len() >= 5, "{:?}", started_with(&directory));
     kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
     nothing_stays(&directory);

@@ -23,8 +23,10 @@ mod template;
 mod tls;
 mod worker;
 
+pub use log::Entry;
 pub use report::{Figures, Report, Table};
 pub use run::{Plan, Progress, run};
 pub use schedule::{Arrival, Arrivals, MAX_RATE_PER_S, Rate, Spacing};
+pub use stats::{ErrorKind, Outcome};
 pub use system::pin_thread;
 pub use target::HttpVersion;

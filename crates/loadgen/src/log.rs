@@ -10,13 +10,13 @@ use crate::stats::Outcome;
 
 /// How one request ended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub struct Entry {
     /// Its intended send time, since the start of the run.
-    pub(crate) at: Nanos,
+    pub at: Nanos,
     /// How it ended,
-    pub(crate) outcome: Outcome,
+    pub outcome: Outcome,
     /// and how long after that time.
-    pub(crate) latency: Nanos,
+    pub latency: Nanos,
 }
 
 /// A CSV file: `at_s,request,outcome,latency_ms`, in the order of the ends.

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::MissedTickBehavior;
 
 use crate::clock::Clock;
-use crate::log::Log;
+use crate::log::{Entry, Log};
 use crate::report::{Report, Table, rounded};
 use crate::schedule::{Arrival, Arrivals, Rate, Spacing};
 use crate::stats::Tally;
@@ -64,6 +64,8 @@ pub struct Plan {
     pub deadline_header: Option<HeaderName>,
     /// Where every single request is written down.
     pub log: Option<PathBuf>,
+    /// Whether [`Progress::ended`] tells of every single request.
+    pub tells_each: bool,
 }
 
 impl Plan {
@@ -88,6 +90,7 @@ impl Plan {
             cpus: Vec::new(),
             deadline_header: None,
             log: None,
+            tells_each: false,
         }
     }
 }
@@ -113,14 +116,21 @@ impl Progress<'_> {
     pub fn so_far(&self) -> Table {
         Table::new(names(self.mix), self.total, self.elapsed)
     }
+
+    /// How every single request ended that has ended since progress was told last, by its name in the mix. Nothing unless
+    /// [`Plan::tells_each`].
+    pub fn ended(&self) -> impl Iterator<Item = (&str, &Entry)> {
+        let by_name = names(self.mix).zip(self.recent);
+        by_name.flat_map(|(name, tally)| tally.log.iter().map(move |entry| (name, entry)))
+    }
 }
 
 fn names(mix: &Mix) -> impl Iterator<Item = &str> {
     mix.requests.iter().map(|request| request.name.as_str())
 }
 
-/// Carries the plan out on threads of its own and tells `progress` four times a second how it goes, until that
-/// says `Break`. Dropping the future also ends the run.
+/// Carries the plan out on threads of its own and tells `progress` four times a second, and once more at the end, how it goes,
+/// until that says `Break`. Dropping the future also ends the run.
 ///
 /// # Errors
 /// Says what in the plan cannot be carried out: a target that is no URL or has no address, a mix without shares,
@@ -145,7 +155,7 @@ pub async fn run(
             HttpVersion::Http1 => 1,
             HttpVersion::Http2 => plan.streams.max(1),
         },
-        log: plan.log.is_some(),
+        log: plan.log.is_some() || plan.tells_each,
     });
     let mut log = plan.log.as_deref().map(Log::create).transpose()?;
     let mut threads = Threads::start(plan, &job)?;
@@ -166,6 +176,9 @@ pub async fn run(
                         }
                     }
                     merge(&mut recent, &interval);
+                    if plan.tells_each {
+                        recent.iter_mut().zip(interval).for_each(|(sum, tally)| sum.log.extend(tally.log));
+                    }
                 }
                 None => break,
             },
@@ -184,6 +197,11 @@ pub async fn run(
         }
     }
     merge(&mut total, &recent);
+    let elapsed = clock.now();
+    let state =
+        Progress { elapsed, interval: elapsed.since(told), mix: &plan.mix, recent: &recent, total: &total };
+    // It has ended anyway.
+    let _ = progress(&state);
     for result in threads.results {
         result.await.map_err(|_| "a sending thread panicked".to_owned())??;
     }

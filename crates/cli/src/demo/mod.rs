@@ -1,11 +1,8 @@
-//! `plimsoll demo`: the same surge on the same server, without and with the load line, side by side.
-//!
-//! Two copies of `testbed pages` stand behind one sentry: requests that say so go to the first through a pool whose
-//! admission is off, the others to the second through a pool that enforces. So the live page shows both,
-//! and all that differs is the decision.
+//! `plimsoll demo`: a surge on a server without and with the load line ([`surge`]), or a flash crowd on a whole platform ([`crowd`]).
 
+mod crowd;
 mod screen;
-mod stage;
+mod surge;
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -13,29 +10,32 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use http::uri::PathAndQuery;
-use http::{HeaderName, HeaderValue, Method};
 use plimsoll_core::Nanos;
-use plimsoll_core::config::mix::{Mix, Request};
-use plimsoll_loadgen::{HttpVersion, Plan, Rate, Report, Table};
+use plimsoll_core::config::mix::Mix;
+use plimsoll_loadgen::{HttpVersion, Plan, Rate};
+use plimsoll_simulator::figures::Figure;
 use tokio::signal::unix::{SignalKind, signal};
 
-use screen::Screen;
-use stage::{ROUTES, SIDE_HEADER, Side, Stage};
+use crate::platform::uri;
+use crate::processes::Page;
 
-/// Watch a surge with and without the load line
+/// Watch a surge with and without the load line, or a flash crowd
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// How long the surge lasts.
+    /// A flash crowd on a whole platform instead: three classes of requests, and servers that come with the load and go with it. It
+    /// takes twice the duration.
+    #[arg(long)]
+    crowd: bool,
+    /// How long the surge or the crowd lasts.
     #[arg(long, value_name = "TIME", default_value = "30s")]
     duration: Nanos,
-    /// How many times its capacity the server is sent.
-    #[arg(long, value_name = "X", default_value_t = 3.0, value_parser = parse_factor)]
-    factor: f64,
-    /// Fixes the arrivals, the same for both sides.
+    /// How many times its capacity the server is sent [default: 3, with --crowd 10].
+    #[arg(long, value_name = "X", value_parser = parse_factor)]
+    factor: Option<f64>,
+    /// Fixes the arrivals.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Draws the surge into this file.
+    /// Draws it into this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Prints the outcome as JSON on stdout.
@@ -65,11 +65,17 @@ pub fn run(args: Args) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let perform = async {
+        match args.crowd {
+            true => crowd::perform(&args).await,
+            false => surge::perform(&args).await,
+        }
+    };
     let outcome = runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| e.to_string())?;
         let mut terminate = signal(SignalKind::terminate()).map_err(|e| e.to_string())?;
         tokio::select! {
-            result = perform(&args) => result.map(|()| ExitCode::SUCCESS),
+            result = perform => result.map(|()| ExitCode::SUCCESS),
             _ = interrupt.recv() => Ok(ExitCode::from(130)),
             _ = terminate.recv() => Ok(ExitCode::from(143)),
         }
@@ -80,54 +86,10 @@ pub fn run(args: Args) -> ExitCode {
     })
 }
 
-async fn perform(args: &Args) -> Result<(), String> {
-    eprintln!("Starting two copies of a small web service and a sentry in front of them ...");
-    let stage = Stage::set().await?;
-    let capacity = find_capacity(&stage).await?;
-    eprintln!(
-        "Its capacity is {capacity:.0} requests/s. Sending {} times that for {} to each copy.\n\
-         The promise: half of the answers within {} ms, nine of ten within {} ms.\n\
-         Both go through the sentry: `without` where its admission is off, `with` where it enforces, with an \
-         allowance of {} a route.\n\
-         Live page: {}\n",
-        args.factor,
-        args.duration,
-        stage::P50_MS,
-        stage::P90_MS,
-        stage::ALLOWANCE,
-        stage.live_page()
-    );
-    let screen = RefCell::new(Screen::new(args.duration));
-    let rate = args.factor * capacity;
-    let one = |side: Side| {
-        let (plan, screen) = (plan(&stage, side, rate, args), &screen);
-        async move {
-            let plan = plan?;
-            plimsoll_loadgen::run(&plan, |progress| {
-                screen.borrow_mut().show(side, progress);
-                ControlFlow::Continue(())
-            })
-            .await
-        }
-    };
-    let (without, with) = tokio::try_join!(one(Side::Without), one(Side::With))?;
-    let figure = screen.into_inner().finish();
-    if let Some(path) = &args.svg {
-        std::fs::write(path, figure.to_svg()).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
-    }
-    report(args, capacity, &without, &with);
-    Ok(())
-}
-
-/// Saturates the first copy for a moment and counts what it serves.
-async fn find_capacity(stage: &Stage) -> Result<f64, String> {
-    let mut plan = Plan::new(
-        stage.bare_server(),
-        mix(Side::Without)?,
-        Rate::constant(2.0 * stage.stated_capacity()),
-        PROBE,
-        HttpVersion::Http1,
-    );
+/// Saturates a server for a moment and counts what it serves a second.
+async fn find_capacity(page: &Page, mix: Mix) -> Result<f64, String> {
+    let rate = Rate::constant(2.0 * page.capacity_per_s);
+    let mut plan = Plan::new(uri(page.addr), mix, rate, PROBE, HttpVersion::Http1);
     plan.timeout = PATIENCE;
     let (first, last) = (RefCell::new(None), RefCell::new(None));
     let run = plimsoll_loadgen::run(&plan, |progress| {
@@ -148,50 +110,10 @@ async fn find_capacity(stage: &Stage) -> Result<f64, String> {
     }
 }
 
-fn plan(stage: &Stage, side: Side, rate: f64, args: &Args) -> Result<Plan, String> {
-    let mut plan =
-        Plan::new(stage.sentry(), mix(side)?, Rate::constant(rate), args.duration, HttpVersion::Http1);
-    plan.timeout = PATIENCE;
-    plan.seed = args.seed;
-    Ok(plan)
-}
-
-fn mix(side: Side) -> Result<Mix, String> {
-    let header = (HeaderName::from_static(SIDE_HEADER), HeaderValue::from_static(side.as_str()));
-    let request = |route: &stage::Route| Request {
-        name: route.name.to_owned(),
-        method: Method::GET,
-        path: PathAndQuery::from_static(route.path),
-        share: route.share,
-        body: String::new(),
-        headers: vec![header.clone()],
-        deadline: Some(Nanos::from_millis(stage::P90_MS)),
-    };
-    Ok(Mix { requests: ROUTES.iter().map(request).collect() })
-}
-
-fn report(args: &Args, capacity: f64, without: &Report, with: &Report) {
-    if args.json {
-        let outcome = serde_json::json!({
-            "capacity_per_s": capacity, "factor": args.factor, "seed": args.seed,
-            "without": without, "with": with,
-        });
-        println!("{outcome}");
-    }
-    let table = |side: Side, table: &Table| screen::outcome(side, table);
-    eprint!("{}{}", table(Side::Without, &without.table), table(Side::With, &with.table));
-    let program = program();
-    let (bare, protected) = (without.table.total.goodput_per_s, with.table.total.goodput_per_s);
-    eprintln!(
-        "\nAnswered within their objective: {bare:.0}/s without, {protected:.0}/s with the load line.\n\
-         \n\
-         Next:\n  \
-           {program} check plimsoll.toml              # the sample config in this repository\n  \
-           {program} sentry --config plimsoll.toml    # in front of your own service\n  \
-           {program} simulate paper/bouncer.toml --load 1.3 --policy bouncer --policy maxql,limit=400\n  \
-           {program} simulate --replay access.csv     # the same on your own access log\n\
-         docs/config.md has every key, ARCHITECTURE.md how it works."
-    );
+/// Draws it where that was asked for.
+fn draw(args: &Args, figure: &Figure) -> Result<(), String> {
+    let Some(path) = &args.svg else { return Ok(()) };
+    std::fs::write(path, figure.to_svg()).map_err(|e| format!("cannot write {}: {e}", path.display()))
 }
 
 /// This program as one can call it from here.

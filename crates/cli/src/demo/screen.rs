@@ -1,161 +1,65 @@
-//! What the demo shows: a few lines that redraw themselves while the surge lasts, then a table.
+//! A few lines that redraw themselves under a bar while a demo lasts; where there is no terminal they are printed now and then.
 
 use std::io::IsTerminal;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use plimsoll_core::Nanos;
-use plimsoll_loadgen::{Figures, Progress, Table};
-use plimsoll_simulator::figures::{Chart, Figure, Line};
-
-use super::stage::{P90_MS, Side};
 
 /// Where there is no terminal to redraw, a line comes this often.
 const LINE_EVERY: Nanos = Nanos::from_secs(5);
 
-/// The live view.
+/// The live lines.
 pub struct Screen {
-    lines: MultiProgress,
+    all: MultiProgress,
     bar: ProgressBar,
-    sides: [ProgressBar; 2],
+    lines: Vec<Line>,
     duration: Nanos,
     terminal: bool,
-    next_line: [Nanos; 2],
-    history: [Vec<Moment>; 2],
 }
 
-/// What one side did in a moment of the surge.
-#[derive(Clone, Copy)]
-struct Moment {
-    at_s: f64,
-    in_time_per_s: f64,
-    p90_ms: Option<f64>,
+struct Line {
+    text: ProgressBar,
+    /// When it is to be printed next.
+    due: Nanos,
 }
 
 impl Screen {
-    pub fn new(duration: Nanos) -> Screen {
-        let lines = MultiProgress::new();
-        let bar = lines.add(ProgressBar::new(duration.0));
+    /// So many lines, for so long.
+    pub fn new(duration: Nanos, lines: usize) -> Screen {
+        let all = MultiProgress::new();
+        let bar = all.add(ProgressBar::new(duration.0));
         let style = ProgressStyle::with_template("  {bar:60.cyan/black} {msg}").expect("a fixed template");
         bar.set_style(style);
-        let text = |line: ProgressBar| {
-            line.set_style(ProgressStyle::with_template("{msg}").expect("a fixed template"));
-            line
+        let line = |_| {
+            let text = all.add(ProgressBar::new(1));
+            text.set_style(ProgressStyle::with_template("{msg}").expect("a fixed template"));
+            Line { text, due: Nanos::ZERO }
         };
-        let sides = [(); 2].map(|()| text(lines.add(ProgressBar::new(1))));
-        let terminal = std::io::stderr().is_terminal();
-        Screen {
-            lines,
-            bar,
-            sides,
-            duration,
-            terminal,
-            next_line: [Nanos::ZERO; 2],
-            history: Default::default(),
-        }
+        let lines = (0..lines).map(line).collect();
+        Screen { all, bar, lines, duration, terminal: std::io::stderr().is_terminal() }
     }
 
-    /// Redraws one side.
-    pub fn show(&mut self, side: Side, progress: &Progress<'_>) {
-        if progress.interval == Nanos::ZERO {
-            return;
-        }
-        let index = usize::from(side == Side::With);
-        let recent = progress.recent();
-        self.history[index].push(Moment {
-            at_s: progress.elapsed.as_secs_f64(),
-            in_time_per_s: recent.total.goodput_per_s,
-            p90_ms: recent.total.p90_ms,
-        });
-        let text = live(side, &recent, progress.interval);
+    /// Redraws one line, and the bar as of this time since the start.
+    pub fn set(&mut self, line: usize, elapsed: Nanos, text: String) {
+        let Line { text: shown, due } = &mut self.lines[line];
         if self.terminal {
-            self.bar.set_position(progress.elapsed.min(self.duration).0);
-            self.bar.set_message(format!("{:.0} s", progress.elapsed.as_secs_f64()));
-            self.sides[index].set_message(text);
-        } else if progress.elapsed >= self.next_line[index] {
-            self.next_line[index] = progress.elapsed + LINE_EVERY;
-            eprintln!("{:>4.0} s {text}", progress.elapsed.as_secs_f64());
+            self.bar.set_position(elapsed.min(self.duration).0);
+            self.bar.set_message(format!("{:.0} s", elapsed.as_secs_f64()));
+            shown.set_message(text);
+        } else if elapsed >= *due {
+            *due = elapsed + LINE_EVERY;
+            eprintln!("{:>4.0} s {text}", elapsed.as_secs_f64());
         }
     }
 
-    /// Clears the lines and gives the surge as a picture.
-    pub fn finish(self) -> Figure {
-        // Nothing is left on the screen but what follows.
-        let _ = self.lines.clear();
-        let line = |side: Side, of: fn(&Moment) -> Option<f64>| Line {
-            name: format!("{} the load line", side.as_str()),
-            points: seconds(&self.history[usize::from(side == Side::With)], self.duration, of),
-        };
-        let chart = |title: &str, y: &str, of, levels| Chart {
-            title: title.to_owned(),
-            x: "seconds".to_owned(),
-            y: y.to_owned(),
-            lines: vec![line(Side::With, of), line(Side::Without, of)],
-            levels,
-        };
-        let promise = vec![("promised".to_owned(), P90_MS as f64)];
-        Figure {
-            name: "surge".to_owned(),
-            charts: vec![
-                chart("Answered within the promise", "requests/s", |m| Some(m.in_time_per_s), vec![]),
-                chart("Nine of ten answers took at most", "ms", |m| m.p90_ms, promise),
-            ],
-        }
+    /// Nothing is left on the screen but what follows.
+    pub fn clear(self) {
+        let _ = self.all.clear();
     }
 }
 
-/// The mean over each second of the surge; what happens after it is of no interest.
-fn seconds(moments: &[Moment], duration: Nanos, of: fn(&Moment) -> Option<f64>) -> Vec<(f64, f64)> {
-    let surge = |m: &&Moment| m.at_s <= duration.as_secs_f64();
-    let points: Vec<(u64, f64)> =
-        moments.iter().filter(surge).filter_map(|m| Some((m.at_s as u64, of(m)?))).collect();
-    let second = |same: &[(u64, f64)]| {
-        let mean = same.iter().map(|&(_, value)| value).sum::<f64>() / same.len() as f64;
-        (same[0].0 as f64 + 0.5, mean)
-    };
-    points.chunk_by(|a, b| a.0 == b.0).map(second).collect()
-}
-
-fn live(side: Side, table: &Table, interval: Nanos) -> String {
-    let Figures { goodput_per_s, p50_ms, p90_ms, rejected, errors, .. } = &table.total;
-    let per_s = |count: u64| count as f64 / interval.as_secs_f64();
-    format!(
-        "{:<8} in time {goodput_per_s:>5.0}/s   p50 {}   p90 {}   refused {:>5.0}/s   gave up {:>5.0}/s",
-        side.as_str(),
-        time(*p50_ms),
-        time(*p90_ms),
-        per_s(*rejected),
-        per_s(*errors),
-    )
-}
-
-/// The figures of one side at the end.
-pub fn outcome(side: Side, table: &Table) -> String {
-    let mut text = format!(
-        "\n{:<18}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}\n",
-        format!("{} the load line", side.as_str()),
-        "in time/s",
-        "p50",
-        "p90",
-        "p99",
-        "refused",
-        "gave up"
-    );
-    let rows = table.requests.iter().map(|(name, figures)| (name.as_str(), figures));
-    for (name, figures) in rows.chain([("total", &table.total)]) {
-        text += &format!(
-            "  {name:<16}{:>10.1}{:>10}{:>10}{:>10}{:>10}{:>10}\n",
-            figures.goodput_per_s,
-            time(figures.p50_ms),
-            time(figures.p90_ms),
-            time(figures.p99_ms),
-            figures.rejected + figures.refused_other,
-            figures.errors,
-        );
-    }
-    text
-}
-
-fn time(ms: Option<f64>) -> String {
+/// A time in five columns and its unit.
+pub fn time(ms: Option<f64>) -> String {
     match ms {
         None => format!("{:>7}", "-"),
         Some(ms) if ms < 1_000.0 => format!("{ms:>5.0}ms"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::Request;
 use hyper::body::Incoming;
-use plimsoll_loadgen::{HttpVersion, Plan, Spacing, run};
+use plimsoll_loadgen::{Entry, HttpVersion, Outcome, Plan, Spacing, run};
 use tokio::time::Instant;
 
 use crate::server::{mix, plan, planned, report, response, serve};
@@ -73,6 +73,23 @@ async fn progress_adds_up_and_can_end_the_run() {
     .unwrap();
     assert!(report.interrupted && report.table.total.ok >= recent && recent > 0);
     assert!(report.duration_s < 60.0 && report.elapsed_s >= report.duration_s);
+}
+
+#[tokio::test]
+async fn every_single_request_is_told_of_once() {
+    let address = serve(|_: Request<Incoming>| async { Ok(response(200, &[])) }).await;
+    let plan = Plan { tells_each: true, ..plan(address, mix(&["/a", "/b"]), "200", 700) };
+    let mut told: Vec<(String, Entry)> = Vec::new();
+    let report = run(&plan, |progress| {
+        told.extend(progress.ended().map(|(name, entry)| (name.to_owned(), *entry)));
+        ControlFlow::Continue(())
+    });
+    let report = report.await.unwrap();
+    assert!(told.iter().all(|(_, entry)| entry.outcome == Outcome::Ok && entry.at <= plan.duration));
+    for (name, figures) in report.table.requests {
+        assert_eq!(told.iter().filter(|(of, _)| *of == name).count() as u64, figures.sent, "{name}");
+    }
+    assert_eq!(told.len() as u64, report.table.total.sent);
 }
 
 #[tokio::test]

@@ -18,6 +18,7 @@ use plimsoll_core::{ClassId, Nanos};
 use super::{Experiment, Settings};
 use crate::run::Setup;
 use crate::scenario::Scenario;
+pub use checks::p95;
 use watch::{Seen, Watch};
 
 /// More than comes in any run: they end with their schedules.

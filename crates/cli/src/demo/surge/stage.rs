@@ -5,6 +5,7 @@ use std::process::Stdio;
 
 use http::Uri;
 
+use crate::platform::uri;
 use crate::processes::{ConfigFile, Page, Process, free_addresses, plimsoll, ready};
 
 /// Says to which copy a request goes.
@@ -83,22 +84,13 @@ impl Stage {
     }
 
     /// A third copy, alone, to measure.
-    pub fn bare_server(&self) -> Uri {
-        uri(self.probe.addr)
+    pub fn bare_server(&self) -> &Page {
+        &self.probe
     }
 
     pub fn live_page(&self) -> Uri {
         uri(self.admin)
     }
-
-    /// What the web service says of its own capacity.
-    pub fn stated_capacity(&self) -> f64 {
-        self.probe.capacity_per_s
-    }
-}
-
-fn uri(addr: SocketAddr) -> Uri {
-    Uri::try_from(format!("http://{addr}/")).expect("an address makes a URI")
 }
 
 fn config(sentry: SocketAddr, admin: SocketAddr, without: SocketAddr, with: SocketAddr) -> String {

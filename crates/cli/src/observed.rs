@@ -1,0 +1,118 @@
+//! What a load generator saw of every request, for tools that judge a run by nothing else.
+
+use plimsoll_core::Nanos;
+use plimsoll_loadgen::{Outcome, Progress};
+use plimsoll_simulator::reproduce::cataclysm::p95;
+
+/// One request that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// When it was due, since the start of the run.
+    pub at: Nanos,
+    /// Its class, by its place in what was asked for.
+    pub class: usize,
+    outcome: Outcome,
+    latency: Nanos,
+}
+
+impl Seen {
+    /// Whether it was answered.
+    pub fn is_admitted(&self) -> bool {
+        self.outcome == Outcome::Ok
+    }
+}
+
+/// What ended since progress was told last. The classes are those whose names its requests begin with, as
+/// [`mix`](crate::platform::mix) names them.
+pub fn ended(progress: &Progress<'_>, classes: &[&str]) -> Vec<Seen> {
+    let of =
+        |name: &str| name.split_once('-').and_then(|(of, _)| classes.iter().position(|&class| class == of));
+    let seen = |(name, entry): (&str, &plimsoll_loadgen::Entry)| {
+        let (at, outcome, latency) = (entry.at, entry.outcome, entry.latency);
+        Some(Seen { at, class: of(name)?, outcome, latency })
+    };
+    progress.ended().filter_map(seen).collect()
+}
+
+/// What became of some requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// All of them.
+    pub came: u64,
+    /// Those that were answered.
+    pub admitted: u64,
+    /// Those that were refused, with the reason.
+    pub refused: u64,
+    /// All else.
+    pub errors: u64,
+    /// Within this time 95 in 100 of the answered ones were, from when they were due; nothing where none was.
+    pub p95: Option<Nanos>,
+}
+
+impl Tally {
+    /// Of these.
+    pub fn of<'a>(requests: impl Iterator<Item = &'a Seen>) -> Tally {
+        let (mut tally, mut times) = (Tally::default(), Vec::new());
+        for seen in requests {
+            tally.came += 1;
+            match seen.outcome {
+                Outcome::Ok => {
+                    tally.admitted += 1;
+                    times.push(seen.latency);
+                }
+                Outcome::Rejected => tally.refused += 1,
+                Outcome::RefusedOther | Outcome::Error(_) => tally.errors += 1,
+            }
+        }
+        Tally { p95: p95(times.into_iter()), ..tally }
+    }
+
+    /// The share of them that was answered, in per cent; nothing where there were none.
+    pub fn admitted_pct(&self) -> Option<f64> {
+        (self.came > 0).then(|| 100.0 * self.admitted as f64 / self.came as f64)
+    }
+}
+
+/// What became of the requests of each second from `from` on and before `to`, by when they were due.
+pub fn by_second<'a>(requests: impl Iterator<Item = &'a Seen>, from: Nanos, to: Nanos) -> Vec<(f64, Tally)> {
+    let second = |at: Nanos| at.since(from).0 / Nanos::from_secs(1).0;
+    let whole = second(to) as usize;
+    let mut seconds: Vec<Vec<&Seen>> = vec![Vec::new(); whole];
+    for seen in requests.filter(|seen| seen.at >= from) {
+        if let Some(of) = seconds.get_mut(second(seen.at) as usize) {
+            of.push(seen);
+        }
+    }
+    let of = |(i, seen): (usize, Vec<&Seen>)| (from.as_secs_f64() + i as f64, Tally::of(seen.into_iter()));
+    seconds.into_iter().enumerate().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_loadgen::ErrorKind;
+
+    use super::*;
+
+    fn seen(at_ms: u64, outcome: Outcome, latency_ms: u64) -> Seen {
+        Seen { at: Nanos::from_millis(at_ms), class: 0, outcome, latency: Nanos::from_millis(latency_ms) }
+    }
+
+    #[test]
+    fn every_request_is_counted_once_in_the_second_it_was_due() {
+        let requests = [
+            seen(900, Outcome::Ok, 1),
+            seen(1_000, Outcome::Ok, 30),
+            seen(1_500, Outcome::Rejected, 1),
+            seen(1_999, Outcome::Error(ErrorKind::Closed), 1),
+            seen(3_000, Outcome::RefusedOther, 1),
+            seen(4_000, Outcome::Ok, 1),
+        ];
+        let seconds = by_second(requests.iter(), Nanos::from_secs(1), Nanos::from_secs(4));
+        let counts: Vec<_> =
+            seconds.iter().map(|(at_s, t)| (*at_s, t.came, t.admitted, t.refused, t.errors)).collect();
+        assert_eq!(counts, [(1.0, 3, 1, 1, 1), (2.0, 0, 0, 0, 0), (3.0, 1, 0, 0, 1)]);
+        assert_eq!(seconds[0].1.p95, Some(Nanos::from_millis(30)), "of the answered ones");
+        assert_eq!(seconds[1].1.admitted_pct(), None);
+        assert_eq!(seconds[2].1.admitted_pct(), Some(0.0));
+    }
+}

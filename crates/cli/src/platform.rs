@@ -1,0 +1,198 @@
+//! A whole platform for a tool to load and look at: a sentry, a controller, and the web services that the controller starts and stops.
+
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
+
+use http::{Method, Uri};
+use plimsoll_core::Nanos;
+use plimsoll_core::config::mix::{Mix, Request};
+use plimsoll_sentry::admin::model::Overview;
+use plimsoll_testbed::pages::MIX;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::processes::{Process, free_addresses, get, plimsoll, ready};
+
+/// How long the first servers may take to be there.
+const READY_TRIES: u32 = 100;
+const READY_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+/// The last lines of a log that are worth showing, at most.
+const LAST_LINES: usize = 5;
+
+/// The processes. Dropping it ends them all.
+pub struct Platform {
+    /// Where the sentry listens.
+    pub listen: SocketAddr,
+    /// Its admin address.
+    pub admin: SocketAddr,
+    plan_at: SocketAddr,
+    // They end in this order: the controller with its servers, then the sentry.
+    _controller: Process,
+    _sentry: Process,
+    _directory: TempDir,
+}
+
+/// What the controller says of a pool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolNow {
+    /// Servers that there should be.
+    pub planned: u64,
+    /// Servers that take requests.
+    pub ready: u64,
+    /// Servers that are not ready yet.
+    pub starting: u64,
+    /// Servers that finish what they have.
+    pub leaving: u64,
+    /// The last change of plan, and why; nothing before the first.
+    pub changed: Option<String>,
+    /// What went wrong last with starting them, while it lasts.
+    pub trouble: Option<String>,
+}
+
+impl PoolNow {
+    /// Servers that exist, in whatever phase.
+    pub fn servers(&self) -> u64 {
+        self.ready + self.starting + self.leaving
+    }
+}
+
+impl Platform {
+    /// Starts everything and waits until the sentry has the first servers. `controller` are lines for `[controller]`, `pools` are the
+    /// tables of pools and classes.
+    ///
+    /// # Errors
+    /// What did not start, with the last lines of its log.
+    pub async fn start(controller: &str, pools: &str) -> Result<Platform, String> {
+        let directory = tempfile::Builder::new().prefix("plimsoll-").tempdir();
+        let directory = directory.map_err(|e| format!("cannot make a directory for temporary files: {e}"))?;
+        let [listen, admin] = free_addresses()?;
+        let [plan_at, _] = free_addresses()?;
+        let config = format!(
+            "[sentry]\nlisten = \"{listen}\"\nadmin = \"{admin}\"\ndrain_timeout = \"2s\"\n\n\
+             [controller]\nadmin = \"{plan_at}\"\nstate = {:?}\n{controller}\n{pools}",
+            directory.path().join("state")
+        );
+        let file = directory.path().join("plimsoll.toml");
+        std::fs::write(&file, config).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
+        let role = |role: &str, more: &[&str]| {
+            let mut command = plimsoll()?;
+            let log = directory.path().join(role);
+            let log = File::create(&log).map_err(|e| format!("cannot write {}: {e}", log.display()))?;
+            command.arg(role).arg("--config").arg(&file).args(more).stdout(Stdio::null()).stderr(log);
+            Process::start(command)
+        };
+        let sentry = role("sentry", &[])?;
+        ready(admin).await.map_err(|error| error + &said(directory.path(), "sentry"))?;
+        // What it has started is to end with it.
+        let controller = role("controller", &["--stop-servers"])?;
+        let platform = Platform {
+            listen,
+            admin,
+            plan_at,
+            _controller: controller,
+            _sentry: sentry,
+            _directory: directory,
+        };
+        platform.settled().await?;
+        Ok(platform)
+    }
+
+    /// Waits until what is planned at first is there, and the sentry has it.
+    async fn settled(&self) -> Result<(), String> {
+        for _ in 0..READY_TRIES {
+            if let (Ok(pools), Ok(overview)) = (self.pools().await, self.overview().await) {
+                let has = |(pool, seen): (&PoolNow, usize)| pool.planned > 0 && pool.planned == seen as u64;
+                let seen = overview.pools.iter().map(|pool| pool.servers.len());
+                if !pools.is_empty() && pools.iter().zip(seen).all(has) {
+                    return Ok(());
+                }
+            }
+            tokio::time::sleep(READY_PAUSE).await;
+        }
+        let said = said(self._directory.path(), "controller");
+        Err(format!("the first servers are not ready after 10 s{said}"))
+    }
+
+    /// The pools that the controller sizes, in the order of the config.
+    ///
+    /// # Errors
+    /// Where it does not answer.
+    pub async fn pools(&self) -> Result<Vec<PoolNow>, String> {
+        let plan: Value =
+            serde_json::from_str(&get(self.plan_at, "/plan").await?).map_err(|e| e.to_string())?;
+        let changes = plan["changes"].as_array().map_or(&[][..], Vec::as_slice);
+        let pool = |pool: &Value| {
+            let change = changes.iter().rfind(|change| change["of"] == pool["name"]);
+            let words = |change: &Value| {
+                let reason = change["reason"].as_str().unwrap_or_default();
+                format!("{} to {}: {reason}", change["from"], change["to"])
+            };
+            let count = |key: &str| pool[key].as_u64().unwrap_or(0);
+            PoolNow {
+                planned: count("planned"),
+                ready: pool["ready"].as_array().map_or(0, |ready| ready.len() as u64),
+                starting: count("starting"),
+                leaving: count("leaving"),
+                changed: change.map(words),
+                trouble: pool["trouble"].as_str().map(str::to_owned),
+            }
+        };
+        Ok(plan["pools"].as_array().into_iter().flatten().map(pool).collect())
+    }
+
+    /// What the sentry says of its pools and classes.
+    ///
+    /// # Errors
+    /// Where it does not answer.
+    pub async fn overview(&self) -> Result<Overview, String> {
+        serde_json::from_str(&get(self.admin, "/classes").await?).map_err(|e| e.to_string())
+    }
+
+    /// Where to send requests.
+    pub fn target(&self) -> Uri {
+        uri(self.listen)
+    }
+}
+
+/// The root of what listens there.
+pub fn uri(addr: SocketAddr) -> Uri {
+    Uri::try_from(format!("http://{addr}/")).expect("an address makes a URI")
+}
+
+/// How a web service with so many workers is started on `{port}`, as the config wants it.
+///
+/// # Errors
+/// Where this program cannot be found.
+pub fn page_command(workers: u32) -> Result<String, String> {
+    let program = plimsoll()?.get_program().to_string_lossy().into_owned();
+    let arguments = ["testbed", "pages", "--listen", "127.0.0.1:{port}", "--work", "wait", "--workers"];
+    let workers = workers.to_string();
+    Ok(format!("{:?}", [&[&*program][..], &arguments, &[&*workers]].concat()))
+}
+
+/// Requests for every page of the web service from classes with these shares: class `gold` asks for `/cheap/gold` and so on, under the
+/// name `gold-cheap`.
+pub fn mix<'a>(classes: impl IntoIterator<Item = (&'a str, f64)>, deadline: Option<Nanos>) -> Mix {
+    let requests = classes.into_iter().flat_map(|(class, share)| {
+        MIX.map(|(page, of)| Request {
+            name: format!("{class}-{}", page.as_str()),
+            method: Method::GET,
+            path: format!("/{}/{class}", page.as_str()).parse().expect("a path"),
+            share: share * of,
+            body: String::new(),
+            headers: Vec::new(),
+            deadline,
+        })
+    });
+    Mix { requests: requests.collect() }
+}
+
+/// The last lines that a role has said.
+fn said(directory: &Path, role: &str) -> String {
+    let log = std::fs::read_to_string(directory.join(role)).unwrap_or_default();
+    let lines: Vec<&str> = log.lines().collect();
+    let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
+    last.iter().map(|line| format!("\n  {role}: {line}")).collect()
+}
