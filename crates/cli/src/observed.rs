@@ -1,7 +1,9 @@
 //! What a load generator saw of every request, for tools that judge a run by nothing else.
 
+use std::ops::ControlFlow;
+
 use plimsoll_core::Nanos;
-use plimsoll_loadgen::{Outcome, Progress};
+use plimsoll_loadgen::{Entry, Outcome, Plan, Report};
 use plimsoll_simulator::reproduce::cataclysm::p95;
 
 /// One request that has ended.
@@ -22,16 +24,29 @@ impl Seen {
     }
 }
 
-/// What ended since progress was told last. The classes are those whose names its requests begin with, as
-/// [`mix`](crate::platform::mix) names them.
-pub fn ended(progress: &Progress<'_>, classes: &[&str]) -> Vec<Seen> {
-    let of =
-        |name: &str| name.split_once('-').and_then(|(of, _)| classes.iter().position(|&class| class == of));
-    let seen = |(name, entry): (&str, &plimsoll_loadgen::Entry)| {
-        let (at, outcome, latency) = (entry.at, entry.outcome, entry.latency);
-        Some(Seen { at, class: of(name)?, outcome, latency })
+/// Carries a plan out and tells `observe` four times a second, and once more at the end, which requests have ended. The classes are those
+/// whose names the requests begin with, as [`mix`](crate::platform::mix) names them.
+///
+/// # Errors
+/// Where the plan cannot be carried out.
+pub async fn load(
+    plan: Plan,
+    classes: &[&str],
+    mut observe: impl FnMut(Nanos, Vec<Seen>),
+) -> Result<Report, String> {
+    let class = |name: &str| {
+        let (name, _) = name.split_once('-')?;
+        classes.iter().position(|&class| class == name)
     };
-    progress.ended().filter_map(seen).collect()
+    let seen = |(name, &Entry { at, outcome, latency }): (&str, &Entry)| {
+        Some(Seen { at, class: class(name)?, outcome, latency })
+    };
+    let plan = Plan { tells_each: true, ..plan };
+    let load = plimsoll_loadgen::run(&plan, |progress| {
+        observe(progress.elapsed, progress.ended().filter_map(seen).collect());
+        ControlFlow::Continue(())
+    });
+    load.await
 }
 
 /// What became of some requests.
@@ -70,6 +85,11 @@ impl Tally {
     /// The share of them that was answered, in per cent; nothing where there were none.
     pub fn admitted_pct(&self) -> Option<f64> {
         (self.came > 0).then(|| 100.0 * self.admitted as f64 / self.came as f64)
+    }
+
+    /// The share of them that was refused, in 0..1; zero where there were none.
+    pub fn refused_share(&self) -> f64 {
+        self.refused as f64 / self.came.max(1) as f64
     }
 }
 
@@ -112,7 +132,8 @@ mod tests {
             seconds.iter().map(|(at_s, t)| (*at_s, t.came, t.admitted, t.refused, t.errors)).collect();
         assert_eq!(counts, [(1.0, 3, 1, 1, 1), (2.0, 0, 0, 0, 0), (3.0, 1, 0, 0, 1)]);
         assert_eq!(seconds[0].1.p95, Some(Nanos::from_millis(30)), "of the answered ones");
-        assert_eq!(seconds[1].1.admitted_pct(), None);
+        assert_eq!((seconds[1].1.admitted_pct(), seconds[1].1.refused_share()), (None, 0.0));
+        assert!((seconds[0].1.refused_share() - 1.0 / 3.0).abs() < 1e-9);
         assert_eq!(seconds[2].1.admitted_pct(), Some(0.0));
     }
 }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 use http::{Method, Uri};
 use plimsoll_core::Nanos;
@@ -17,15 +18,16 @@ use crate::processes::{Process, free_addresses, get, plimsoll, ready};
 
 /// How long the first servers may take to be there.
 const READY_TRIES: u32 = 100;
-const READY_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+const READY_PAUSE: Duration = Duration::from_millis(100);
+/// From one look at a platform under load to the next.
+const LOOK: Duration = Duration::from_millis(250);
 /// The last lines of a log that are worth showing, at most.
 const LAST_LINES: usize = 5;
 
 /// The processes. Dropping it ends them all.
 pub struct Platform {
-    /// Where the sentry listens.
-    pub listen: SocketAddr,
-    /// Its admin address.
+    listen: SocketAddr,
+    /// The sentry's admin address.
     pub admin: SocketAddr,
     plan_at: SocketAddr,
     // They end in this order: the controller with its servers, then the sentry.
@@ -153,6 +155,29 @@ impl Platform {
     /// Where to send requests.
     pub fn target(&self) -> Uri {
         uri(self.listen)
+    }
+
+    /// Tells `look` what the controller and the sentry say again and again while something is done. Where the controller does not answer
+    /// nothing is told; what is done goes on.
+    pub async fn watched<T>(
+        &self,
+        done: impl Future<Output = T>,
+        mut look: impl FnMut(Vec<PoolNow>, Option<Overview>),
+    ) -> T {
+        let watch = async {
+            let mut ticks = tokio::time::interval(LOOK);
+            loop {
+                ticks.tick().await;
+                let (pools, overview) = tokio::join!(self.pools(), self.overview());
+                if let Ok(pools) = pools {
+                    look(pools, overview.ok());
+                }
+            }
+        };
+        tokio::select! {
+            result = done => result,
+            never = watch => never,
+        }
     }
 }
 

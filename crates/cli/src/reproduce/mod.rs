@@ -1,14 +1,18 @@
 //! The experiments of `plimsoll reproduce` that need a real system: Bouncer's study on a graph store (section 5.4), Cataclysm's on the
-//! sentry itself.
+//! sentry itself and on servers that a controller starts.
 
 mod bouncer;
 mod scaling;
+mod step;
 
 use plimsoll_simulator::reproduce::{Experiment, Settings};
 
 pub use bouncer::bouncer;
 
-/// Fig. 4, which is about a live sentry's own CPU time.
+/// Fig. 4, which is about a live sentry's own CPU time, and a step of the load on real servers (section 6.7).
 pub fn cataclysm(settings: Settings) -> Vec<Experiment> {
-    vec![Experiment { id: "fig4", run: Box::new(move || scaling::fig4(settings)) }]
+    vec![
+        Experiment { id: "fig4", run: Box::new(move || scaling::fig4(settings)) },
+        Experiment { id: "step", run: Box::new(move || step::step(settings)) },
+    ]
 }

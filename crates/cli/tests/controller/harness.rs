@@ -67,9 +67,14 @@ impl Place {
 
     /// Starts a controller whose log is the file of this name.
     pub fn start(&self, log: &str, arguments: &[&str]) -> Controller {
+        self.start_role("controller", log, arguments)
+    }
+
+    /// Starts another role with the same config.
+    pub fn start_role(&self, role: &str, log: &str, arguments: &[&str]) -> Controller {
         let log = File::create(self.directory.path().join(log)).unwrap();
         let child = Command::new(PLIMSOLL)
-            .args(["controller", "--config"])
+            .args([role, "--config"])
             .arg(&self.config)
             .args(arguments)
             // Whatever cluster whoever runs this has, is not touched.
@@ -85,11 +90,7 @@ impl Place {
 
     /// The body at a path of the admin address; nothing while it does not answer.
     pub fn get(&self, path: &str) -> Option<String> {
-        let mut stream = TcpStream::connect(self.admin).ok()?;
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned())
+        get(self.admin, path)
     }
 
     /// What `/plan` says of the first pool.
@@ -128,6 +129,15 @@ fn visit(directory: &Path, found: &mut impl FnMut(&str)) {
     }
 }
 
+/// The body of what is answered at an address; nothing while nobody does.
+pub fn get(address: SocketAddr, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned())
+}
+
 /// A process, or where it is negative a group.
 pub fn signal(pid: i32, name: &str) {
     let _ = Command::new("kill").args(["-s", name, "--", &pid.to_string()]).stderr(Stdio::null()).status();
@@ -139,7 +149,7 @@ pub fn is_alive(pid: i32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
-/// A controller; killed when it goes out of scope.
+/// A controller, or another role; killed when it goes out of scope.
 pub struct Controller(Child);
 
 impl Controller {

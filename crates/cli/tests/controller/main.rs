@@ -4,6 +4,7 @@
 mod faults;
 mod harness;
 mod kubernetes;
+mod live;
 mod sentry;
 mod sizing;
 mod takeover;

@@ -9,15 +9,14 @@ mod stage;
 mod view;
 
 use std::cell::RefCell;
-use std::ops::ControlFlow;
-use std::time::Duration;
 
 use plimsoll_core::Nanos;
 use plimsoll_loadgen::{HttpVersion, Plan};
+use plimsoll_sentry::admin::model::Overview;
 
 use super::{Args, PATIENCE, draw, find_capacity, program};
 use crate::observed;
-use crate::platform::{Platform, mix, uri};
+use crate::platform::{PoolNow, mix, uri};
 use crate::processes::Page;
 use outcome::Outcome;
 use stage::{TIERS, Tier};
@@ -28,8 +27,6 @@ const FACTOR: f64 = 10.0;
 /// Before the crowd and after it, as shares of that capacity.
 const CALM: f64 = 0.6;
 const LULL: f64 = 0.3;
-/// From one look at the platform to the next.
-const LOOK: Duration = Duration::from_millis(250);
 
 /// When the crowd comes, when it leaves, and when all is over.
 #[derive(Clone, Copy)]
@@ -55,7 +52,6 @@ impl Phases {
 /// The crowd, from start to end.
 pub async fn perform(args: &Args) -> Result<(), String> {
     let tiers = TIERS.map(|tier| (tier.name, tier.share));
-    let names = TIERS.map(|tier| tier.name);
     let target = Nanos::from_millis(stage::TARGET_MS);
     eprintln!("Finding out what one server can do ...");
     let capacity = {
@@ -88,20 +84,18 @@ pub async fn perform(args: &Args) -> Result<(), String> {
         phases.lull,
         LULL * capacity
     );
-    let mut plan =
-        Plan::new(platform.target(), mix(tiers, Some(target)), rate.parse()?, phases.end, HttpVersion::Http1);
+    let mix = mix(tiers, Some(target));
+    let mut plan = Plan::new(platform.target(), mix, rate.parse()?, phases.end, HttpVersion::Http1);
     plan.timeout = PATIENCE;
     plan.seed = args.seed;
-    plan.tells_each = true;
     let view = RefCell::new(View::new(phases));
-    let load = plimsoll_loadgen::run(&plan, |progress| {
-        view.borrow_mut().observe(progress.elapsed, observed::ended(progress, &names));
-        ControlFlow::Continue(())
-    });
-    let report = tokio::select! {
-        report = load => report?,
-        never = watch(&platform, &view) => never,
+    let observe = |now, ended| view.borrow_mut().observe(now, ended);
+    let look = |pools: Vec<PoolNow>, overview: Option<Overview>| {
+        let mut view = view.borrow_mut();
+        pools.into_iter().for_each(|pool| view.platform(pool, overview.as_ref()));
     };
+    let names = TIERS.map(|tier| tier.name);
+    let report = platform.watched(observed::load(plan, &names, observe), look).await?;
     let (requests, looks) = view.into_inner().finish();
     let outcome = Outcome::of(&requests, &looks, phases);
     draw(args, &outcome.figure(&requests, &looks))?;
@@ -125,18 +119,6 @@ pub async fn perform(args: &Args) -> Result<(), String> {
            {program} reproduce cataclysm --quick"
     );
     Ok(())
-}
-
-/// Looks at the platform again and again. One that does not answer is asked again: what the load generator sees goes on meanwhile.
-async fn watch<T>(platform: &Platform, view: &RefCell<View>) -> T {
-    let mut ticks = tokio::time::interval(LOOK);
-    loop {
-        ticks.tick().await;
-        let (pools, overview) = tokio::join!(platform.pools(), platform.overview());
-        if let Ok([pool]) = pools.as_deref() {
-            view.borrow_mut().platform(pool, overview.ok().as_ref());
-        }
-    }
 }
 
 /// What is said of a class before it starts.

@@ -95,15 +95,15 @@ impl View {
     }
 
     /// What the controller and the sentry say.
-    pub fn platform(&mut self, pool: &PoolNow, overview: Option<&Overview>) {
-        let PoolNow { planned, ready, starting, leaving, changed, trouble } = pool;
+    pub fn platform(&mut self, pool: PoolNow, overview: Option<&Overview>) {
+        let PoolNow { planned, ready, starting, leaving, changed, trouble } = &pool;
         let more = [changed, trouble].into_iter().flatten().map(|text| format!("   {text}"));
         let text = format!(
             "servers  {ready} ready of {planned} planned, {starting} starting, {leaving} leaving{}",
             more.collect::<String>()
         );
         self.screen.set(TIERS.len(), self.now, text);
-        self.looks.push(Look { at: self.now, pool: pool.clone() });
+        self.looks.push(Look { at: self.now, pool });
         if let Some(overview) = overview {
             self.refusals(overview);
         }
