@@ -65,15 +65,15 @@ pub async fn perform(args: &Args) -> Result<(), String> {
     let platform = stage::set(args.duration).await?;
     let phases = Phases::around(args.duration);
     eprintln!(
-        "A crowd of {factor} times that comes after {} and lasts for {}; seed {}. The controller may start {} servers more.\n\
-         What is let in is to take {} ms at most. {}\n\
-         Live page: {}\n",
+        "After {} a crowd comes, {factor} times that for {}; seed {}. The controller may start {} servers more.\n\
+         {}\
+         What is let in is to be answered within {} ms. Live page: {}\n",
         phases.crowd,
         args.duration,
         args.seed,
         stage::MOST - 1,
+        TIERS.map(|tier| format!("  {tier}\n")).concat(),
         stage::TARGET_MS,
-        TIERS.map(|tier| tier.to_string()).join(" "),
         uri(platform.admin)
     );
     let rate = format!(
@@ -126,6 +126,9 @@ impl std::fmt::Display for Tier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Tier { name, share, revenue, promised_per_s } = self;
         let percent = 100.0 * share;
-        write!(f, "{name}: {percent:.0} % of the requests, worth {revenue}, {promised_per_s}/s promised.")
+        write!(
+            f,
+            "{name:<8}{percent:>3.0} % of the requests, worth {revenue} each, {promised_per_s}/s promised"
+        )
     }
 }

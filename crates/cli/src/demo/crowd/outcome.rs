@@ -81,9 +81,11 @@ impl Outcome {
             };
             TIERS.iter().zip(&classes).map(line).collect()
         };
+        let second = |look: &Look| look.at.0 / Nanos::from_secs(1).0;
+        let each_second = || looks.chunk_by(|a, b| second(a) == second(b)).map(|same| &same[0]);
         let servers = |name: &str, of: fn(&Look) -> u64| Line {
             name: name.to_owned(),
-            points: looks.iter().map(|look| (look.at.as_secs_f64(), of(look) as f64)).collect(),
+            points: each_second().map(|look| (look.at.as_secs_f64(), of(look) as f64)).collect(),
         };
         let chart = |title: &str, y: &str, lines, levels| Chart {
             title: title.to_owned(),
