@@ -173,3 +173,19 @@ pub async fn ready(admin: SocketAddr) -> Result<(), String> {
     }
     Err("the sentry is not ready after 10 s".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_that_are_taken_are_left_out() {
+        let (first, last) = free_ports(4).unwrap();
+        assert_eq!(last, first + 3);
+        let taken = TcpListener::bind(("127.0.0.1", last)).unwrap();
+        let (other, end) = free_ports(4).unwrap();
+        assert!(!(other..=end).contains(&last), "{other}-{end}");
+        drop(taken);
+        assert!(free_ports(u16::MAX).is_err());
+    }
+}

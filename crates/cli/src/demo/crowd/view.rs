@@ -118,13 +118,13 @@ impl View {
         if span_s < RECENT.as_secs_f64() {
             return;
         }
-        let per_s = |(mechanism, count): (&String, &u64)| {
+        let words = |(mechanism, count): (&String, &u64)| {
             let before = self.refused.get(mechanism).copied().unwrap_or(0);
             let per_s = count.saturating_sub(before) as f64 / span_s;
-            (per_s > 0.0).then(|| format!("{mechanism} {per_s:.0}/s"))
+            format!("{mechanism} {count}, now {per_s:.0}/s")
         };
-        let by: Vec<String> = refused.iter().filter_map(per_s).collect();
-        let by = if by.is_empty() { "nobody".to_owned() } else { by.join(", ") };
+        let by: Vec<String> = refused.iter().filter(|(_, count)| **count > 0).map(words).collect();
+        let by = if by.is_empty() { "nobody yet".to_owned() } else { by.join("; ") };
         self.screen.set(TIERS.len() + 1, self.now, format!("refused  by {by}"));
         (self.refused, self.refused_at) = (refused, self.now);
     }
