@@ -69,8 +69,7 @@ impl Platform {
     pub async fn start(controller: &str, pools: &str) -> Result<Platform, String> {
         let directory = tempfile::Builder::new().prefix("plimsoll-").tempdir();
         let directory = directory.map_err(|e| format!("cannot make a directory for temporary files: {e}"))?;
-        let [listen, admin] = free_addresses()?;
-        let [plan_at, _] = free_addresses()?;
+        let [listen, admin, plan_at] = free_addresses()?;
         let config = format!(
             "[sentry]\nlisten = \"{listen}\"\nadmin = \"{admin}\"\ndrain_timeout = \"2s\"\n\n\
              [controller]\nadmin = \"{plan_at}\"\nstate = {:?}\n{controller}\n{pools}",
@@ -122,8 +121,7 @@ impl Platform {
     /// # Errors
     /// Where it does not answer.
     pub async fn pools(&self) -> Result<Vec<PoolNow>, String> {
-        let plan: Value =
-            serde_json::from_str(&get(self.plan_at, "/plan").await?).map_err(|e| e.to_string())?;
+        let plan = read(self.plan_at, "/plan").await?;
         let changes = plan["changes"].as_array().map_or(&[][..], Vec::as_slice);
         let pool = |pool: &Value| {
             let change = changes.iter().rfind(|change| change["of"] == pool["name"]);
@@ -149,7 +147,7 @@ impl Platform {
     /// # Errors
     /// Where it does not answer.
     pub async fn overview(&self) -> Result<Overview, String> {
-        serde_json::from_str(&get(self.admin, "/classes").await?).map_err(|e| e.to_string())
+        serde_json::from_value(read(self.admin, "/classes").await?).map_err(|e| e.to_string())
     }
 
     /// Where to send requests.
@@ -179,6 +177,12 @@ impl Platform {
             never = watch => never,
         }
     }
+}
+
+/// What an admin address answers as JSON.
+async fn read(admin: SocketAddr, path: &str) -> Result<Value, String> {
+    let answer = get(admin, path).await.map_err(|e| format!("http://{admin}{path}: {e}"))?;
+    serde_json::from_str(&answer).map_err(|e| format!("http://{admin}{path}: {e}"))
 }
 
 /// The root of what listens there.

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -92,12 +93,30 @@ impl Page {
     }
 }
 
-/// Addresses with ports that are free now. Held both at once, so that they differ.
-pub fn free_addresses() -> Result<[SocketAddr; 2], String> {
-    let bind = || TcpListener::bind("127.0.0.1:0").map_err(|e| format!("no free port: {e}"));
-    let (one, two) = (bind()?, bind()?);
-    let addr = |l: &TcpListener| l.local_addr().map_err(|e| e.to_string());
-    Ok([addr(&one)?, addr(&two)?])
+/// Addresses with ports that are free now. Held all at once, so that they differ.
+pub fn free_addresses<const N: usize>() -> Result<[SocketAddr; N], String> {
+    let failed = |e: std::io::Error| format!("no free port: {e}");
+    let mut held = Vec::new();
+    let mut addresses = [SocketAddr::from(([127, 0, 0, 1], 0)); N];
+    for address in &mut addresses {
+        let listener = TcpListener::bind(*address).map_err(failed)?;
+        *address = listener.local_addr().map_err(failed)?;
+        held.push(listener);
+    }
+    Ok(addresses)
+}
+
+/// So many ports in a row that are free now. They are below those that connections are given by themselves, lest a load take them.
+pub fn free_ports(count: u16) -> Result<Range<u16>, String> {
+    const ALL: Range<u16> = 15_000..30_000;
+    let places = (ALL.end - ALL.start) / count.max(1);
+    // Elsewhere than another such program that looks at the same time.
+    let start = (std::process::id() % u32::from(places.max(1))) as u16;
+    let mut ranges =
+        (0..places).map(|i| ALL.start + (start + i) % places * count).map(|first| first..first + count);
+    let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let free = ranges.find(|ports| ports.clone().all(is_free));
+    free.ok_or_else(|| format!("there are no {count} free ports in a row"))
 }
 
 /// A config file that is removed when this is dropped.
@@ -126,43 +145,6 @@ impl Drop for ConfigFile {
     }
 }
 
-/// So many ports of 127.0.0.1 in a row that nobody listens on now, the first and the last of them. Below those that connections are given
-/// by themselves.
-pub fn free_ports(count: u16) -> Result<(u16, u16), String> {
-    const ALL: std::ops::Range<u16> = 15_000..30_000;
-    let places = (ALL.end - ALL.start) / count.max(1);
-    // Elsewhere than another such program that looks at the same time.
-    let start = (std::process::id() % u32::from(places.max(1))) as u16;
-    let ranges = (0..places).map(|i| ALL.start + (start + i) % places * count);
-    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let free =
-        ranges.map(|first| (first, first + (count - 1))).find(|&(first, last)| (first..=last).all(is_free));
-    free.ok_or_else(|| format!("no {count} ports in a row are free between {} and {}", ALL.start, ALL.end))
-}
-
-/// The body of what an admin address answers to GET.
-///
-/// # Errors
-/// Where it does not answer within a second, or not with 200.
-pub async fn get(admin: SocketAddr, path: &str) -> Result<String, String> {
-    let ask = async || -> std::io::Result<String> {
-        let mut stream = tokio::net::TcpStream::connect(admin).await?;
-        let request = format!("GET {path} HTTP/1.1\r\nhost: plimsoll\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        Ok(answer)
-    };
-    let answer = match tokio::time::timeout(Duration::from_secs(1), ask()).await {
-        Ok(answer) => answer.map_err(|e| format!("http://{admin}{path}: {e}"))?,
-        Err(_) => return Err(format!("http://{admin}{path}: no answer within 1 s")),
-    };
-    match answer.split_once("\r\n\r\n") {
-        Some((head, body)) if head.starts_with("HTTP/1.1 200") => Ok(body.to_owned()),
-        _ => Err(format!("http://{admin}{path}: {}", answer.lines().next().unwrap_or("no answer"))),
-    }
-}
-
 /// Waits until the sentry with this admin address says that it is ready.
 pub async fn ready(admin: SocketAddr) -> Result<(), String> {
     for _ in 0..READY_TRIES {
@@ -174,18 +156,34 @@ pub async fn ready(admin: SocketAddr) -> Result<(), String> {
     Err("the sentry is not ready after 10 s".to_owned())
 }
 
+/// What an admin address answers with 200 at this path, within a second.
+pub async fn get(admin: SocketAddr, path: &str) -> std::io::Result<String> {
+    let ask = async {
+        let mut stream = tokio::net::TcpStream::connect(admin).await?;
+        let request = format!("GET {path} HTTP/1.1\r\nhost: plimsoll\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        match answer.split_once("\r\n\r\n") {
+            Some((head, body)) if head.starts_with("HTTP/1.1 200") => Ok(body.to_owned()),
+            _ => Err(std::io::Error::other("it does not answer with 200")),
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(1), ask).await?
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn ports_that_are_taken_are_left_out() {
-        let (first, last) = free_ports(4).unwrap();
-        assert_eq!(last, first + 3);
-        let taken = TcpListener::bind(("127.0.0.1", last)).unwrap();
-        let (other, end) = free_ports(4).unwrap();
-        assert!(!(other..=end).contains(&last), "{other}-{end}");
-        drop(taken);
+        let ports = free_ports(4).unwrap();
+        assert_eq!(ports.len(), 4);
+        let last = ports.end - 1;
+        let _taken = TcpListener::bind(("127.0.0.1", last)).unwrap();
+        let others = free_ports(4).unwrap();
+        assert!(!others.contains(&last), "{others:?}");
         assert!(free_ports(u16::MAX).is_err());
     }
 }

@@ -167,10 +167,10 @@ async fn run(times: Times, seed: u64) -> Result<(Vec<Seen>, Looks), String> {
 async fn start(period: Nanos) -> Result<Platform, String> {
     // Each pool has its own, with some to spare should somebody else take one.
     let each = 2 * MOST;
-    let (first, _) = free_ports(2 * each)?;
+    let ports = free_ports(2 * each)?;
     let command = page_command(WORKERS)?;
     let mut pools = String::new();
-    for (from, name) in (first..).step_by(each.into()).zip(APPLICATIONS) {
+    for (from, name) in ports.step_by(each.into()).zip(APPLICATIONS) {
         let to = from + each - 1;
         pools += &format!(
             r#"

@@ -38,7 +38,8 @@ pub const TIERS: [Tier; 3] = [
 /// Starts the platform for a crowd of this length: the controller is as much faster than in production as the crowd is shorter.
 pub async fn set(crowd: Nanos) -> Result<Platform, String> {
     // Some to spare, should somebody else take one.
-    let (first, last) = free_ports(2 * MOST)?;
+    let ports = free_ports(2 * MOST)?;
+    let (first, last) = (ports.start, ports.end - 1);
     let part = |parts: u64| Nanos(crowd.0 / parts).max(LEAST_INTERVAL);
     let command = page_command(WORKERS)?;
     let (pause, period, interval) = (part(6), part(15), part(60));
