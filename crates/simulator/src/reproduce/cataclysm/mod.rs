@@ -1,5 +1,5 @@
-//! The experiments of the paper on Cataclysm (section 6) that need no real system, and what we want beyond them. Fig. 4 and 6 are about
-//! the sentry's own CPU time: whoever has a sentry brings them along.
+//! The experiments of the paper on Cataclysm (section 6) that need no real system, and what we want beyond them. Whoever has a sentry
+//! brings those along that need one.
 
 mod charts;
 mod checks;
