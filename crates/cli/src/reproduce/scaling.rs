@@ -51,7 +51,7 @@ pub fn fig4(settings: Settings) -> Result<Findings, String> {
         let what = format!("{policer}: CPU of a refused request, us");
         rows.push(match settings.quick {
             true => Row::beside(what, None, Some(at_most)),
-            false => Row::at_most(what, most_us, at_most),
+            false => Row::no_more(what, most_us, at_most),
         });
         let what = format!("{policer}: requests/s that keep a core busy");
         rows.push(Row::beside(what, Some(theirs), Some(1e6 / at_most)));
