@@ -189,7 +189,7 @@ impl Controller {
                 config.sentry.admin_token.clone(),
                 config.pools.iter().map(|pool| pool.name.clone()).collect(),
             ),
-            watch: SentryWatch::default(),
+            watch: SentryWatch::new(config.controller.sentry_busy_for),
             more_sentries,
             forgotten,
             traffic,

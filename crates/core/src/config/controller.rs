@@ -34,6 +34,9 @@ table! {
         /// Admin ports of further sentries, as in "9901-9904": one is started when the others are busy, and returned when
         /// they are not. Left out, there is never one more.
         sentry_ports: Option<Ports>,
+        /// How long a sentry must use more than 80 % of its CPU until one more is started. One is returned after the others would
+        /// have been below 40 % for twice as long. Shorter chases bursts; the CPU time is looked at once a second.
+        sentry_busy_for: Nanos ["1s"..="1h"] = "30s",
     }
 }
 
