@@ -7,6 +7,7 @@
 
 pub mod cli;
 pub mod clock;
+pub mod cpu_cap;
 pub mod graph;
 mod http;
 pub mod orca;
