@@ -1,5 +1,9 @@
 //! Further sentries: processes of this very program, on the same ports as the first, each with an admin address of its own.
+//!
+//! Requests reach a new one as soon as it listens, so it begins with its share, and it is started only when all others know that
+//! it is not theirs any more.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -7,6 +11,7 @@ use http::uri::PathAndQuery;
 use plimsoll_core::Nanos;
 use plimsoll_core::config::{Config, Ports};
 use plimsoll_sentry::clock;
+use plimsoll_sentry::share::Share;
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::actuator::Actuator;
@@ -18,6 +23,22 @@ use crate::run::Options;
 const START: Nanos = Nanos::from_secs(10);
 /// What it takes to end beside draining.
 const MARGIN: Nanos = Nanos::from_secs(5);
+
+/// The share that the next sentry begins with, once it can be told. Good for one.
+#[derive(Clone, Debug, Default)]
+pub struct NextShare(Rc<Cell<Option<Share>>>);
+
+impl NextShare {
+    /// All others have left this share, or none is left any more.
+    pub fn set(&self, share: Option<Share>) {
+        self.0.set(share);
+    }
+
+    /// Whoever takes it starts a sentry with it.
+    pub fn take(&self) -> Option<Share> {
+        self.0.take()
+    }
+}
 
 /// How long a sentry may take to end: it drains when it is asked to end.
 pub fn stop_timeout(config: &Config) -> Nanos {
@@ -31,16 +52,17 @@ pub fn stop_timeout(config: &Config) -> Nanos {
 pub fn actuator(
     options: &Options,
     ports: Ports,
+    next_share: NextShare,
     traffic: watch::Receiver<Traffic>,
     changed: Rc<Notify>,
 ) -> Result<Actuator, String> {
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     let (program, file) = (program.display().to_string(), options.config_file.display().to_string());
     let admin = "127.0.0.1:{port}";
-    let command = [&*program, "sentry", "--config", &*file, "--admin", admin].map(str::to_owned);
+    let command = [&*program, "sentry", "--config", &*file, "--admin", admin, "--share", "{share}"];
     let spec = Spec {
         name: "sentries".to_owned(),
-        command: command.into(),
+        command: command.map(str::to_owned).into(),
         ports: ports.iter().collect(),
         ready: Some(PathAndQuery::from_static("/readyz")),
         most: ports.count(),
@@ -48,6 +70,7 @@ pub fn actuator(
         // It drains by itself.
         drain_timeout: Nanos::ZERO,
         stop_timeout: stop_timeout(&options.config),
+        sentries: Some(next_share),
     };
     let directory = options.config.controller.state.join("sentries");
     let places = Arc::new(Semaphore::new(ports.count() as usize));

@@ -163,6 +163,7 @@ fn spec(pool: &Pool, provision: &Provision) -> Spec {
         start_timeout: provision.start_timeout,
         drain_timeout: provision.drain_timeout,
         stop_timeout: provision.stop_timeout,
+        sentries: None,
     }
 }
 
@@ -191,6 +192,7 @@ pub fn end_forgotten(
             start_timeout: Nanos::ZERO,
             drain_timeout: Nanos::from_secs(30),
             stop_timeout: Nanos::from_secs(10),
+            sentries: None,
         };
         let none = Arc::new(Semaphore::new(0));
         let processes = Processes::open(spec, &entry.path(), none, clock::now()).ok()?;

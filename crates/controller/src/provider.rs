@@ -15,6 +15,8 @@ pub struct Reality {
     pub starting: u32,
     /// Servers that finish what they have, or have been told to end.
     pub leaving: u32,
+    /// Whether one more would be started, were it known which share it begins with. Only sentries have shares.
+    pub waits: bool,
     /// What went wrong last, while it lasts.
     pub trouble: Option<String>,
     /// Attempts that failed since the controller started.

@@ -22,7 +22,7 @@ use crate::actuator::Actuator;
 use crate::admin;
 use crate::lease::{self, Lease};
 use crate::measure::{Rates, combine};
-use crate::more_sentries;
+use crate::more_sentries::{self, NextShare};
 use crate::pools::{self, Provisioned, words};
 use crate::provider::Traffic;
 use crate::sentries::Sentries;
@@ -133,6 +133,7 @@ struct Controller {
     watch: SentryWatch,
     /// Further sentries, where there may be any.
     more_sentries: Option<Actuator>,
+    next_share: NextShare,
     /// Servers of pools that are provisioned no more, on their way out.
     forgotten: Vec<Actuator>,
     traffic: watch::Sender<Traffic>,
@@ -174,8 +175,12 @@ impl Controller {
             true => pools::end_forgotten(&config, &settings.state, &known, &changed),
             false => Vec::new(),
         };
+        let next_share = NextShare::default();
         let more_sentries = match (acts, settings.sentry_ports) {
-            (true, Some(ports)) => Some(more_sentries::actuator(options, ports, known, Rc::clone(&changed))?),
+            (true, Some(ports)) => {
+                let (next_share, changed) = (next_share.clone(), Rc::clone(&changed));
+                Some(more_sentries::actuator(options, ports, next_share, known, changed)?)
+            }
             _ => None,
         };
         let (status, shown) = watch::channel(Status::new(settings.mode));
@@ -191,6 +196,7 @@ impl Controller {
             ),
             watch: SentryWatch::new(config.controller.sentry_busy_for),
             more_sentries,
+            next_share,
             forgotten,
             traffic,
             changed,
@@ -334,11 +340,21 @@ impl Controller {
     async fn tell(&mut self) {
         if self.mode() == Mode::Enforce {
             let now = clock::now();
+            let more = self.more_sentries.as_ref().map(Actuator::reality).unwrap_or_default();
+            self.next_share.set(None);
             self.sentries.follow(&self.addresses(), now);
+            if more.leaving == 0 {
+                self.sentries.forget_departed();
+            }
             let lists = self.lists();
             self.sentries.about_to_tell(&lists);
             self.publish_use();
-            self.sentries.tell(&lists, now).await;
+            // One that is not there yet, or not gone yet, has its share.
+            let others = more.starting + more.leaving + u32::from(more.waits);
+            let left = self.sentries.tell(&lists, others, now).await;
+            if more.waits {
+                self.next_share.set(left);
+            }
             self.publish_use();
         }
         self.note();

@@ -10,6 +10,7 @@ use futures_util::future::join_all;
 use http::{Method, StatusCode};
 use plimsoll_core::Nanos;
 use plimsoll_core::config::{Secret, Server};
+use plimsoll_sentry::share::Share;
 use serde_json::json;
 
 use crate::ask::ask;
@@ -66,6 +67,8 @@ pub struct Sentries {
     /// The names of the pools, in the order of the config.
     pools: Vec<String>,
     sentries: Vec<Sentry>,
+    /// Servers that sentries used which are on their way out, and may use still.
+    departed: HashSet<Server>,
     down_since: HashMap<Server, Nanos>,
     /// Values that were left out because they cannot be.
     pub nonsense: u64,
@@ -76,12 +79,22 @@ pub struct Sentries {
 impl Sentries {
     /// Sentries that are shown this token, with these pools.
     pub fn new(token: Option<Secret>, pools: Vec<String>) -> Sentries {
-        Sentries { token, pools, sentries: Vec::new(), down_since: HashMap::new(), nonsense: 0, failures: 0 }
+        Sentries {
+            token,
+            pools,
+            sentries: Vec::new(),
+            departed: HashSet::new(),
+            down_since: HashMap::new(),
+            nonsense: 0,
+            failures: 0,
+        }
     }
 
     /// From now on it is these.
     pub fn follow(&mut self, addresses: &[SocketAddr], now: Nanos) {
-        self.sentries.retain(|sentry| addresses.contains(&sentry.address));
+        for gone in self.sentries.extract_if(.., |sentry| !addresses.contains(&sentry.address)) {
+            self.departed.extend(gone.in_use().cloned());
+        }
         for &address in addresses {
             if self.sentries.iter().all(|sentry| sentry.address != address) {
                 self.sentries.push(Sentry {
@@ -97,6 +110,11 @@ impl Sentries {
             }
         }
         self.sentries.sort_by_key(|sentry| addresses.iter().position(|&address| address == sentry.address));
+    }
+
+    /// Whoever is not among them any more has ended.
+    pub fn forget_departed(&mut self) {
+        self.departed.clear();
     }
 
     /// Each of them.
@@ -169,10 +187,10 @@ impl Sentries {
         long.map(|(server, _)| server.clone()).collect()
     }
 
-    /// Servers where a request is, or might be sent, by a sentry that lives.
+    /// Servers where a request is, or might be sent, by a sentry that lives or is on its way out.
     pub fn in_use(&self, now: Nanos) -> HashSet<Server> {
         let living = self.sentries.iter().filter(|sentry| sentry.is_living(now));
-        living.flat_map(Sentry::in_use).cloned().collect()
+        living.flat_map(Sentry::in_use).chain(&self.departed).cloned().collect()
     }
 
     /// Requests that one server of this pool works on at once, by all sentries together, where they say so.
@@ -205,15 +223,19 @@ impl Sentries {
     }
 
     /// Tells each sentry that serves which servers each pool has, and which share is its own. A pool without a list is left as it
-    /// is, and one that missed a look keeps its share.
-    pub async fn tell(&mut self, lists: &[Option<Vec<Server>>], now: Nanos) {
+    /// is, and one that missed a look keeps its share. Behind their shares there are those of so many `others`, whom nobody tells:
+    /// the first of these, where all that serve know by now that it is not theirs.
+    pub async fn tell(&mut self, lists: &[Option<Vec<Server>>], others: u32, now: Nanos) -> Option<Share> {
         self.about_to_tell(lists);
         let (token, pools) = (self.token.as_ref(), &self.pools);
         let serving: Vec<usize> =
             (0..self.sentries.len()).filter(|&i| self.sentries[i].is_serving(now)).collect();
-        let of = serving.len() as u32;
-        let answering = serving.iter().zip(0u32..).filter(|(i, _)| self.sentries[**i].reading.is_some());
-        let orders = answering.map(|(&i, part)| {
+        let of = serving.len() as u32 + others;
+        let mut ignorant: HashSet<usize> = serving.iter().copied().collect();
+        // One that is new has not been looked at yet.
+        let hears = |sentry: &Sentry| sentry.reading.is_some() || sentry.trouble.is_none();
+        let hearing = serving.iter().zip(0u32..).filter(|(i, _)| hears(&self.sentries[**i]));
+        let orders = hearing.map(|(&i, part)| {
             let sentry = &self.sentries[i];
             async move {
                 let share = sentry.reading.as_ref().and_then(|reading| reading.share);
@@ -222,7 +244,7 @@ impl Sentries {
                 if share.unwrap_or((0, 1)) != (part, of) {
                     result = put(sentry.address, "/share", token, &json!({ "part": part, "of": of })).await;
                 }
-                let mut confirmed = Vec::new();
+                let (known, mut confirmed) = (result.is_ok().then_some((part, of)), Vec::new());
                 for (pool, (name, list)) in pools.iter().zip(lists).enumerate() {
                     let (Some(list), Ok(())) = (list, &result) else { continue };
                     let servers: Vec<String> = list.iter().map(written).collect();
@@ -237,11 +259,16 @@ impl Sentries {
                         confirmed.push(pool);
                     }
                 }
-                (i, confirmed, result)
+                (i, known, confirmed, result)
             }
         });
-        for (i, confirmed, result) in join_all(orders).await {
+        for (i, known, confirmed, result) in join_all(orders).await {
             let sentry = &mut self.sentries[i];
+            if known.is_some() {
+                ignorant.remove(&i);
+                // It may be told something else before the next look.
+                sentry.reading.iter_mut().for_each(|reading| reading.share = known);
+            }
             for pool in confirmed {
                 let list: HashSet<Server> = lists[pool].iter().flatten().cloned().collect();
                 let before = std::mem::replace(&mut sentry.told[pool], list);
@@ -253,6 +280,7 @@ impl Sentries {
                 sentry.trouble = Some(error);
             }
         }
+        Share::new(serving.len() as u32, of).ok().filter(|_| ignorant.is_empty())
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+pub use crate::ports::ports;
 
 /// Nothing here takes this long, on any machine.
 pub const PATIENCE: Duration = Duration::from_secs(40);
@@ -21,20 +22,6 @@ pub fn until(patience: Duration, what: &str, is_so: impl Fn() -> bool) {
     while !is_so() {
         assert!(start.elapsed() < patience, "not within {patience:?}: {what}");
         std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// So many ports in a row that nobody listens on, for this test alone.
-pub fn ports(count: u16) -> (u16, u16) {
-    // Below the ephemeral ports, and elsewhere than the same tests in another process.
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let base = 11_000 + (std::process::id() % 100) as u16 * 200;
-    loop {
-        let first = base + NEXT.fetch_add(count, SeqCst) % 2_000;
-        let range = first..first + count;
-        if range.clone().all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
-            return (first, first + count - 1);
-        }
     }
 }
 

@@ -5,6 +5,8 @@ mod faults;
 mod harness;
 mod kubernetes;
 mod live;
+#[path = "../common/ports.rs"]
+mod ports;
 mod sentry;
 mod sizing;
 mod takeover;

@@ -237,17 +237,21 @@ impl Load {
 
     /// Ends it: how many requests there were, all of which succeeded.
     pub fn stop(self) -> u64 {
-        self.stop.store(true, SeqCst);
-        self.clients.into_iter().for_each(|client| client.join().unwrap());
-        let failures = self.failures.lock().unwrap();
+        let (sent, failures) = self.end();
         assert!(
             failures.is_empty(),
-            "{} of {} failed: {:#?}",
+            "{} of {sent} failed: {:#?}",
             failures.len(),
-            self.sent.load(SeqCst),
             &failures[..failures.len().min(5)]
         );
-        self.sent.load(SeqCst)
+        sent
+    }
+
+    /// Ends it: how many requests there were, and what went wrong.
+    pub fn end(self) -> (u64, Vec<String>) {
+        self.stop.store(true, SeqCst);
+        self.clients.into_iter().for_each(|client| client.join().unwrap());
+        (self.sent.load(SeqCst), std::mem::take(&mut *self.failures.lock().unwrap()))
     }
 }
 
@@ -278,7 +282,8 @@ impl Sentry {
         Sentry::start_by(binary, &config, &["--admin", "127.0.0.1:0"])
     }
 
-    fn start_by(binary: &Path, config: &str, arguments: &[&str]) -> Sentry {
+    /// With the whole text of its config.
+    pub fn start_by(binary: &Path, config: &str, arguments: &[&str]) -> Sentry {
         let scratch = Scratch::new();
         let path = scratch.0.join("plimsoll.toml");
         std::fs::write(&path, config).unwrap();

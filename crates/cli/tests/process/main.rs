@@ -8,8 +8,11 @@ mod group;
 mod harness;
 mod lifecycle;
 mod pools;
+#[path = "../common/ports.rs"]
+mod ports;
 mod record;
 mod reload;
+mod several;
 mod upgrade;
 
 use harness::Upstream;

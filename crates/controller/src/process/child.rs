@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::{Deserialize, Serialize};
 
 /// What tells a process from all others: ids are used again, an id and a start time are not.
@@ -77,6 +77,14 @@ impl Process {
     pub fn terminate(&self) {
         if self.is_alive() {
             self.signal(Signal::TERM);
+        }
+    }
+
+    /// Asks it alone to end: what it has started it ends itself, in its own order.
+    pub fn terminate_alone(&self) {
+        if let Some(pid) = Pid::from_raw(self.identity.pid).filter(|_| self.is_alive()) {
+            // Fails where it has ended meanwhile, which is what is wanted.
+            let _ = kill_process(pid, Signal::TERM);
         }
     }
 

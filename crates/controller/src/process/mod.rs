@@ -27,6 +27,7 @@ use self::child::Process;
 use self::notes::{Note, Notes};
 use crate::ask::ask;
 use crate::backoff::Backoff;
+use crate::more_sentries::NextShare;
 use crate::provider::{Provider, Reality, Traffic};
 
 /// How long a server that should be ready may take to say so. A tick waits for it, so it is not long.
@@ -39,7 +40,7 @@ const PROVEN: Nanos = Nanos::from_secs(30);
 pub struct Spec {
     /// What the log calls it.
     pub name: String,
-    /// The program and its arguments; `{port}` becomes the port.
+    /// The program and its arguments; `{port}` becomes the port, and a sentry's `{share}` its share.
     pub command: Vec<String>,
     /// Ports of 127.0.0.1, one a process.
     pub ports: Vec<u16>,
@@ -53,6 +54,8 @@ pub struct Spec {
     pub drain_timeout: Nanos,
     /// How long one may take to end.
     pub stop_timeout: Nanos,
+    /// Where the processes are sentries, what only they need.
+    pub sentries: Option<NextShare>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,6 +78,17 @@ struct Instance {
     _place: Option<OwnedSemaphorePermit>,
 }
 
+impl Instance {
+    fn ask_to_end(&mut self, spec: &Spec, now: Nanos) {
+        match spec.sentries {
+            // A worker that is asked beside its parent would stop accepting before the parent has left the port.
+            Some(_) => self.process.terminate_alone(),
+            None => self.process.terminate(),
+        }
+        self.phase = Phase::Ending(now, false);
+    }
+}
+
 /// The processes of one pool.
 pub struct Processes {
     spec: Spec,
@@ -88,6 +102,8 @@ pub struct Processes {
     last_port: u16,
     trouble: Option<String>,
     failures: u64,
+    /// Whether one more could be started, but for its share.
+    waits: bool,
 }
 
 impl Processes {
@@ -124,6 +140,7 @@ impl Processes {
             backoff: Backoff::default(),
             trouble: None,
             failures: 0,
+            waits: false,
         })
     }
 
@@ -178,8 +195,7 @@ impl Processes {
                 write(&self.notes, &self.spec.name, instance, true);
             } else if took > self.spec.start_timeout {
                 let port = instance.port;
-                instance.process.terminate();
-                instance.phase = Phase::Ending(now, false);
+                instance.ask_to_end(&self.spec, now);
                 self.failed(now, format!("port {port}: not ready after {took}"));
             }
         }
@@ -218,10 +234,7 @@ impl Processes {
                 break;
             }
             match instance.phase {
-                Phase::Starting(_) => {
-                    instance.process.terminate();
-                    instance.phase = Phase::Ending(now, false);
-                }
+                Phase::Starting(_) => instance.ask_to_end(&self.spec, now),
                 Phase::Ready(_) => {
                     log::info!(pool:% = self.spec.name, port = instance.port; "server given back");
                     instance.phase = Phase::Leaving(now);
@@ -239,8 +252,7 @@ impl Processes {
                 Phase::Leaving(since) => {
                     let overdue = now.since(since) >= self.spec.drain_timeout;
                     if overdue || !traffic.in_use.contains(&server(instance.port)) {
-                        instance.process.terminate();
-                        instance.phase = Phase::Ending(now, false);
+                        instance.ask_to_end(&self.spec, now);
                     }
                 }
                 Phase::Ending(since, false) if now.since(since) >= self.spec.stop_timeout => {
@@ -255,6 +267,7 @@ impl Processes {
 
     /// Starts what is missing: all at once, or one at a time while that fails.
     fn start(&mut self, wanted: usize, now: Nanos) {
+        self.waits = false;
         loop {
             let count = |of: fn(Phase) -> bool| self.instances.iter().filter(|i| of(i.phase)).count();
             let starting = count(|phase| matches!(phase, Phase::Starting(_)));
@@ -268,9 +281,15 @@ impl Processes {
             let Some(port) = self.free_port() else {
                 return self.failed(now, "no port is free".to_owned());
             };
+            let share = self.spec.sentries.as_ref().map(NextShare::take);
+            if let Some(None) = share {
+                self.waits = true;
+                return;
+            }
             self.last_port = port;
-            let command: Vec<String> =
-                self.spec.command.iter().map(|word| word.replace("{port}", &port.to_string())).collect();
+            let share = share.flatten().map(|share| share.to_string()).unwrap_or_default();
+            let fill = |word: &String| word.replace("{port}", &port.to_string()).replace("{share}", &share);
+            let command: Vec<String> = self.spec.command.iter().map(fill).collect();
             match Process::start(&command) {
                 Ok(process) => {
                     log::info!(pool:% = self.spec.name, port, pid = process.pid(); "server started");
@@ -304,6 +323,7 @@ impl Processes {
         Reality {
             leaving: (self.instances.len() - starting - ready.len()) as u32,
             starting: starting as u32,
+            waits: self.waits,
             ready,
             trouble: self.trouble.clone(),
             failures: self.failures,
