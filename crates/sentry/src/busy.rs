@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
 use parking_lot::Mutex;
 use plimsoll_core::Nanos;
 
@@ -30,12 +32,18 @@ impl Busy {
     }
 }
 
-/// The cores that a process with so many threads may use at once: one a thread, or what the quotas of its control groups
-/// allow where that is less.
+/// The cores that a process with so many threads may use at once: one a thread, or fewer where it has fewer processors or the
+/// quotas of its control groups allow less.
 pub fn cores(threads: usize) -> f64 {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let groups = groups(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
-    (threads as f64).min(quota(&groups))
+    (threads.min(processors()) as f64).min(quota(&groups))
+}
+
+/// The processors that this thread may run on; any number where that cannot be told.
+fn processors() -> usize {
+    let count = |set: CpuSet| (0..CpuSet::count()).filter(|&cpu| set.is_set(cpu) == Ok(true)).count();
+    sched_getaffinity(Pid::from_raw(0)).map_or(usize::MAX, count)
 }
 
 /// A control group, as the directory that describes it.
@@ -132,6 +140,16 @@ mod tests {
         assert_eq!(busy.get(), 0.25, "no time has passed");
         busy.sample(Nanos::from_secs(4), 11.1, 0.2);
         assert!((busy.get() - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn more_threads_than_processors_are_not_more_cores() {
+        assert!(cores(1) <= 1.0);
+        let all = sched_getaffinity(Pid::from_raw(0)).unwrap();
+        let mut one = CpuSet::new();
+        one.set((0..CpuSet::count()).find(|&cpu| all.is_set(cpu) == Ok(true)).unwrap()).unwrap();
+        nix::sched::sched_setaffinity(Pid::from_raw(0), &one).unwrap();
+        assert!(cores(8) <= 1.0);
     }
 
     const V2: &str = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate";

@@ -119,7 +119,7 @@ impl Shared {
     }
 
     /// How much of the CPU time that the worker may have it used over the last second, in 0..1. It may have a core a thread,
-    /// or less where a control group says so. One load; anybody may ask at any time.
+    /// or less where it has fewer processors or a control group says so. One load; anybody may ask at any time.
     pub fn busy(&self) -> f64 {
         self.busy.get()
     }
