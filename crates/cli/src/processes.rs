@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use plimsoll_testbed::cpu_cap::family;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// How long a sentry may take to be ready.
@@ -91,6 +92,21 @@ impl Page {
             _ => Err(format!("the web service did not say where it is: {line}")),
         }
     }
+}
+
+/// CPU seconds of a process and its children.
+pub fn cpu_s(root: u32) -> Result<f64, String> {
+    let used = |pid: u32| {
+        // One that has ended meanwhile has none. The name may hold anything, and ends with the last parenthesis.
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+        Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
+    };
+    let ticks: Vec<u64> = family(root).into_iter().filter_map(used).collect();
+    if ticks.is_empty() {
+        return Err(format!("process {root} is not there"));
+    }
+    Ok(ticks.iter().sum::<u64>() as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
 /// Addresses with ports that are free now. Held all at once, so that they differ.

@@ -3,16 +3,18 @@
 
 mod bouncer;
 mod scaling;
+mod sentries;
 mod step;
 
 use plimsoll_simulator::reproduce::{Experiment, Settings};
 
 pub use bouncer::bouncer;
 
-/// Fig. 4, which is about a live sentry's own CPU time, and a step of the load on real servers (section 6.7).
+/// Fig. 4 and 6, which are about live sentries' own CPU time, and a step of the load on real servers (section 6.7).
 pub fn cataclysm(settings: Settings) -> Vec<Experiment> {
     vec![
         Experiment { id: "fig4", run: Box::new(move || scaling::fig4(settings)) },
+        Experiment { id: "fig6", run: Box::new(move || sentries::fig6(settings)) },
         Experiment { id: "step", run: Box::new(move || step::step(settings)) },
     ]
 }

@@ -13,7 +13,7 @@ use plimsoll_simulator::figures::{Chart, Figure, Line};
 use plimsoll_simulator::reproduce::findings::{Findings, Row};
 use plimsoll_simulator::reproduce::{Settings, values};
 
-use crate::processes::{ConfigFile, Page, Process, free_addresses, plimsoll, ready};
+use crate::processes::{ConfigFile, Page, Process, cpu_s, free_addresses, plimsoll, ready};
 
 /// Requests a second.
 const RATES: [f64; 4] = [2_000.0, 5_000.0, 10_000.0, 20_000.0];
@@ -147,19 +147,4 @@ admission = {{ policy = "none" }}
         );
     }
     text + "\n[class.default]\n"
-}
-
-/// CPU seconds of a process and of those that it started.
-fn cpu_s(root: u32) -> Result<f64, String> {
-    let processes = std::fs::read_dir("/proc").map_err(|e| format!("/proc: {e}"))?;
-    let ticks = processes.flatten().filter_map(|entry| {
-        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
-        // The name may hold anything, and ends with the last parenthesis.
-        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-        let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
-        let ours = pid == root || fields.get(1)?.parse() == Ok(root);
-        let used = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
-        ours.then_some(used)
-    });
-    Ok(ticks.sum::<u64>() as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
