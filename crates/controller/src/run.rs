@@ -24,9 +24,9 @@ use crate::lease::{self, Lease};
 use crate::measure::{Rates, combine};
 use crate::more_sentries::{self, NextShare};
 use crate::pools::{self, Provisioned, words};
-use crate::provider::Traffic;
+use crate::provider::{Reality, Traffic};
 use crate::sentries::Sentries;
-use crate::status::{Change, SentryStatus, Status};
+use crate::status::{Change, MoreSentries, SentryStatus, Status};
 
 /// From one try for the lease to the next.
 const STANDBY: Duration = Duration::from_secs(1);
@@ -381,10 +381,15 @@ impl Controller {
             busy: sentry.reading.as_ref().and_then(|reading| reading.busy),
             trouble: sentry.trouble.clone(),
         };
+        let more_sentries = self.more_sentries.as_ref().map(|actuator| {
+            let Reality { starting, leaving, trouble, failures, .. } = actuator.reality();
+            MoreSentries { planned: actuator.ordered().unwrap_or(0), starting, leaving, trouble, failures }
+        });
         let pool =
             |pool: &Provisioned| pool.status(&self.config.pools[pool.index], &self.classes(pool.index));
         self.status.send_modify(|status| {
             status.sentries = self.sentries.iter().map(sentry).collect();
+            status.more_sentries = more_sentries;
             status.pools = self.pools.iter().map(pool).collect();
             status.nonsense = self.sentries.nonsense;
             status.sentry_failures = self.sentries.failures;

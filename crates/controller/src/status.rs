@@ -16,6 +16,8 @@ pub struct Status {
     pub mode: Mode,
     /// The sentries, in the order of their shares.
     pub sentries: Vec<SentryStatus>,
+    /// The further ones, where there may be any.
+    pub more_sentries: Option<MoreSentries>,
     /// Pools with `provision`.
     pub pools: Vec<PoolStatus>,
     /// What changed, the latest last.
@@ -41,6 +43,21 @@ pub struct SentryStatus {
     pub busy: Option<f64>,
     /// What was wrong.
     pub trouble: Option<String>,
+}
+
+/// Sentries that are started and returned.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct MoreSentries {
+    /// How many there should be.
+    pub planned: u32,
+    /// Those that are not ready yet.
+    pub starting: u32,
+    /// Those that finish what they have.
+    pub leaving: u32,
+    /// What went wrong last with starting them, while it lasts.
+    pub trouble: Option<String>,
+    /// Attempts that failed.
+    pub failures: u64,
 }
 
 /// One pool.
@@ -97,6 +114,7 @@ impl Status {
         Status {
             mode,
             sentries: Vec::new(),
+            more_sentries: None,
             pools: Vec::new(),
             changes: VecDeque::with_capacity(KEPT),
             nonsense: 0,

@@ -95,6 +95,39 @@ fn a_port_that_somebody_else_has_is_left_alone() {
 }
 
 #[test]
+fn a_further_sentry_that_does_not_start_is_reported_and_its_share_goes_back() {
+    let sentry = Sentry::start(&["shop"]);
+    sentry.state().busy = 0.95;
+    // Somebody else's port, which nobody may join.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (first, last) = ports(2);
+    let settings = format!(
+        "sentries = [\"{}\"]\nsentry_ports = \"{first}-{last}\"\nsentry_busy_for = \"1s\"",
+        sentry.address
+    );
+    let config = format!(
+        "[sentry]\nlisten = \"{}\"\n[pool.shop]\nservers = [\"127.0.0.1:1\"]\n",
+        taken.local_addr().unwrap()
+    );
+    let place = Place::new(&settings, &config);
+    let _controller = place.start("log", &[]);
+    let more = || {
+        let plan: serde_json::Value =
+            serde_json::from_str(&place.get("/plan").unwrap_or_default()).unwrap_or_default();
+        plan["more_sentries"].clone()
+    };
+    until(PATIENCE, "it is reported", || {
+        more()["trouble"].as_str().is_some_and(|trouble| trouble.contains("ended before it was ready"))
+            && more()["failures"].as_u64() >= Some(2)
+    });
+    assert_eq!(more()["planned"], 1);
+    until(PATIENCE, "all is the first one's again", || sentry.state().share == (0, 1));
+    let orders = sentry.state().orders.clone();
+    let shares: Vec<u64> = orders.iter().filter_map(|(_, order)| order["of"].as_u64()).collect();
+    assert_eq!(shares[..3], [2, 1, 2], "each time its share is left to it before it is started: {orders:?}");
+}
+
+#[test]
 fn nonsense_and_silence_change_nothing() {
     let sentry = Sentry::start(&["shop"]);
     let (settings, config) = shop(sentry.address, &PAGES, ports(6), &format!("{QUICK}, min = 1, max = 6"));

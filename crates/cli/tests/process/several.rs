@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use plimsoll_testbed::cpu_cap::CpuCap;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::{Load, Sentry, Upstream, alive, get, kill};
 use crate::ports::ports;
@@ -107,6 +107,10 @@ impl Fleet {
                     "{what}: {slots:?} of {WORKERS} after {seen:?}"
                 );
                 if slots == expected && self.noted().len() + 1 == expected.len() {
+                    // Of what is promised each has as much as its share says.
+                    let parts: Vec<Value> =
+                        (0..slots.len()).map(|part| json!({ "part": part, "of": slots.len() })).collect();
+                    assert_eq!(self.shares(), parts, "{what}");
                     return;
                 }
                 if seen.last() != Some(&slots) {
@@ -121,6 +125,16 @@ impl Fleet {
 
     fn noted(&self) -> BTreeMap<u16, u32> {
         noted(&self.scratch.path().join("state"))
+    }
+
+    /// The shares of all that answer, in their order.
+    fn shares(&self) -> Vec<Value> {
+        let further = self.noted().into_keys().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let shares = std::iter::once(self.first.admin).chain(further);
+        let mut shares: Vec<Value> =
+            shares.filter_map(|admin| Some(pools(admin)?["sentry"]["share"].clone())).collect();
+        shares.sort_by_key(|share| share["part"].as_u64());
+        shares
     }
 
     /// Process ids of the further ones.
@@ -157,10 +171,14 @@ fn noted(state: &Path) -> BTreeMap<u16, u32> {
     files.filter_map(|file| note(file.path())).collect()
 }
 
-/// What a sentry says of its pool; nothing where it does not answer.
+/// What a sentry says of itself and its pools; nothing where it does not answer.
+fn pools(admin: SocketAddr) -> Option<Value> {
+    serde_json::from_str(&get(admin, "/pools").ok()?.body).ok()
+}
+
+/// Its one pool.
 fn pool(admin: SocketAddr) -> Option<Value> {
-    let pools: Value = serde_json::from_str(&get(admin, "/pools").ok()?.body).ok()?;
-    Some(pools["pools"][0].clone())
+    Some(pools(admin)?["pools"][0].clone())
 }
 
 #[test]
