@@ -2,10 +2,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
+use std::ops::Range;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
 use plimsoll_core::Nanos;
+use rand::RngExt;
 
 use crate::activity::Phase;
 use crate::clock;
@@ -18,6 +20,10 @@ use crate::timeouts::Expire;
 /// Requests that a client may have reset, and more often than not, before its connection is closed. Rapid resets
 /// make a server begin work that nobody wants.
 const RESETS: u32 = 100;
+
+/// When connections from before are closed after there have come to be more sentries: not before the new one listens, and not all
+/// at once, because a handshake costs more than a request.
+const SPREAD: Range<Nanos> = Nanos::from_secs(1)..Nanos::from_secs(11);
 
 /// What the task that drives a connection is to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +51,9 @@ pub struct Client {
     /// Tells servers who it is.
     pub forwarder: Forwarder,
     _place: Place,
+    opened: Nanos,
+    /// So long after there have come to be more sentries it goes.
+    turn: Nanos,
     command: Cell<Command>,
     waker: RefCell<Option<Waker>>,
     in_progress: Cell<u32>,
@@ -65,6 +74,7 @@ impl Client {
         if http2 {
             watch.activity().is_http2();
         }
+        let turn = Nanos(thread.with_rng(|rng| rng.random_range(SPREAD.start.0..SPREAD.end.0)));
         let trusted = thread.view().routing.config.sentry.trusts(peer);
         Client {
             forwarder: Forwarder::new(peer, tls, trusted),
@@ -74,12 +84,21 @@ impl Client {
             http2,
             watch,
             _place: place,
+            opened: clock::coarse(),
+            turn,
             command: Cell::new(Command::Serve),
             waker: RefCell::default(),
             in_progress: Cell::new(0),
             ended: Cell::new(0),
             reset: Cell::new(0),
         }
+    }
+
+    /// Whether its client had better open another connection for the next request: because the worker drains, or because the
+    /// kernel would give it to a sentry that was not there when it opened this one.
+    pub fn is_to_leave(&self, now: Nanos) -> bool {
+        let joined = self.thread.shared.joined();
+        self.thread.drain_ends().is_some() || (joined > self.opened && now >= joined + self.turn)
     }
 
     /// A request begins; it ends when this is dropped.

@@ -12,7 +12,7 @@ use plimsoll_core::{ClassId, Nanos};
 
 use crate::admit::{self, Admission, Arrival};
 use crate::body::ResponseBody;
-use crate::client::Client;
+use crate::client::{Client, Command};
 use crate::deadline::Deadline;
 use crate::nucleus::kind::kind;
 use crate::passage::{ClientGone, Passage};
@@ -30,11 +30,12 @@ pub async fn handle(
     let now = clock::refresh();
     let in_progress = client.begin();
     let mut response = respond(&client, request, now).await?;
-    if client.thread.drain_ends().is_some()
-        && !client.http2
-        && response.status() != StatusCode::SWITCHING_PROTOCOLS
-    {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    if client.is_to_leave(now) && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        if client.http2 {
+            client.order(Command::Finish);
+        } else {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
     }
     response.body().ends(in_progress);
     Ok(response)

@@ -11,6 +11,7 @@ use std::fmt;
 use plimsoll_core::config::{self, Config};
 use serde::{Deserialize, Serialize};
 
+use crate::clock;
 use crate::config_file::Unusable;
 use crate::pool::Pool;
 use crate::share::Share;
@@ -210,6 +211,9 @@ impl Shared {
         let mut keeper = self.keeper().lock();
         if share != keeper.put.share {
             log::info!(share:%; "share put");
+        }
+        if share.of() > keeper.put.share.of() {
+            self.others_join(clock::now());
         }
         keeper.put.share = share;
         for pool in &self.routing().load().pools {

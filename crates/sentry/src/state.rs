@@ -7,12 +7,13 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use http::HeaderValue;
 use parking_lot::Mutex;
 use plimsoll_core::ClassId;
+use plimsoll_core::Nanos;
 use plimsoll_core::classify::Classifier;
 use plimsoll_core::config::{self, Config, FairShare};
 use tokio::sync::watch;
@@ -42,6 +43,8 @@ pub struct Shared {
     /// What no config says. Whoever changes the routing holds the lock.
     keeper: Mutex<Keeper>,
     draining: watch::Sender<bool>,
+    /// When it last had to share with more sentries than before, in ns; zero where it never had to.
+    joined: AtomicU64,
     connections: AtomicU32,
     clients: Mutex<HashMap<IpAddr, u32>>,
 }
@@ -62,6 +65,7 @@ impl Shared {
             busy: Busy::default(),
             keeper: Mutex::default(),
             draining: watch::Sender::new(false),
+            joined: AtomicU64::new(0),
             connections: AtomicU32::new(0),
             clients: Mutex::default(),
         })
@@ -111,6 +115,16 @@ impl Shared {
     /// Whether the worker drains.
     pub fn is_draining(&self) -> bool {
         *self.draining.borrow()
+    }
+
+    /// There are more sentries than before, from now on.
+    pub(crate) fn others_join(&self, now: Nanos) {
+        self.joined.store(now.0, Relaxed);
+    }
+
+    /// When there last came to be more sentries than before; zero where that never was.
+    pub fn joined(&self) -> Nanos {
+        Nanos(self.joined.load(Relaxed))
     }
 
     /// Tells when draining begins.

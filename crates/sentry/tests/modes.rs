@@ -12,6 +12,7 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use plimsoll_core::Nanos;
 use plimsoll_sentry::clock;
+use plimsoll_sentry::share::Share;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -317,4 +318,29 @@ async fn a_config_that_was_replaced_is_forgotten_even_by_connections_that_stay()
     sentry.shared.reload(parse(&text.replace("workers = 1", "workers = 2"))).unwrap();
     eventually(|| old.strong_count() == 0, || format!("{} still hold it", old.strong_count())).await;
     assert_eq!(ask().await, 200);
+}
+
+#[tokio::test]
+async fn who_keeps_a_connection_opens_another_when_sentries_join() {
+    let server = Server::http(mirror).await;
+    let sentry = Sentry::start(&config("", &[server.address], "workers = 8"));
+    let mut http2 = client::http2(sentry.address).await;
+    let request = || Request::get("http://a/").body(full("")).unwrap();
+    for share in [Share::ALL, Share::new(0, 2).unwrap()] {
+        assert_eq!(soon(http2.send_request(request())).await.unwrap().status(), 200);
+        sentry.shared.put_share(share);
+    }
+    let joined = clock::now();
+    while !http2.is_closed() {
+        assert!(clock::now() - joined < Nanos::from_secs(15));
+        assert_eq!(soon(http2.send_request(request())).await.unwrap().status(), 200, "none is lost");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(clock::now() - joined > Nanos::from_secs(1), "not before the other one listens");
+    let mut late = client::http2(sentry.address).await;
+    for _ in 0..20 {
+        assert_eq!(soon(late.send_request(request())).await.unwrap().status(), 200);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(!late.is_closed(), "it came when they were there");
 }

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::harness::{Connection, Load, Sentry, Upstream, field, get, wait_for};
+use crate::harness::{Connection, Load, Sentry, Upstream, field, get, put, wait_for};
 use crate::pool;
 
 #[test]
@@ -42,6 +42,30 @@ fn sentries_come_and_go_on_one_port_and_no_connection_is_lost() {
     for sentry in &sentries {
         assert_eq!(get(sentry.address, "/0").unwrap().status, 200);
     }
+}
+
+#[test]
+fn clients_that_keep_their_connections_find_a_sentry_that_came_later() {
+    let upstream = Upstream::start();
+    let config = pool(&upstream, 16);
+    let first = Sentry::start(&config);
+    let load = Load::renewing(first.address, 16, "/5", |_| usize::MAX);
+    load.more(50);
+    let second = first.beside(&config);
+    for (part, sentry) in [&first, &second].into_iter().enumerate() {
+        let share = format!("{{\"part\":{part},\"of\":2}}");
+        assert_eq!(put(sentry.admin, "/share", &share).status, 200);
+    }
+    let served = |sentry: &Sentry| {
+        let pools: serde_json::Value =
+            serde_json::from_str(&get(sentry.admin, "/pools").unwrap().body).unwrap();
+        pools["pools"][0]["classes"][0]["served"].as_u64().unwrap()
+    };
+    wait_for("the second one to be found", || served(&second) > 100);
+    let before = served(&first);
+    load.more(200);
+    assert!(served(&first) > before, "not all of them have gone");
+    load.stop();
 }
 
 #[test]
