@@ -104,8 +104,8 @@ fn a_sentry_that_is_started_twice_by_mistake_says_so() {
     let upstream = Upstream::start();
     let sentry = Sentry::start(&pool(&upstream, 8));
     let config = format!(
-        "[sentry]\nlisten = \"{}\"\nadmin = \"{}\"\n[pool.a]\nservers = [\"127.0.0.1:1\"]\n",
-        sentry.address, sentry.admin
+        "[sentry]\nlisten = \"{}\"\nadmin = \"127.0.0.1:0\"\n[pool.a]\nservers = [\"127.0.0.1:1\"]\n",
+        sentry.address
     );
     let path = sentry.scratch.0.join("again.toml");
     std::fs::write(&path, config).unwrap();
