@@ -4,6 +4,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::net::SocketAddr;
 use std::ops::{ControlFlow, Range};
 use std::path::Path;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use http::{HeaderValue, Method, Uri, header};
 use plimsoll_core::Nanos;
 use plimsoll_core::config::mix::{Mix, Request};
-use plimsoll_loadgen::{Figures, HttpVersion, Plan};
+use plimsoll_loadgen::{HttpVersion, Plan, Rate};
 use plimsoll_simulator::figures::{Chart, Figure, Line};
 use plimsoll_simulator::reproduce::Settings;
 use plimsoll_simulator::reproduce::findings::{Findings, Row};
@@ -35,46 +36,49 @@ const TARGET: Nanos = Nanos::from_millis(250);
 const BUSY: f64 = 0.8;
 /// How long a change takes to show in what the sentries say.
 const SHOWS_AFTER_S: f64 = 3.0;
+/// What came is counted over a time; what is left of a step behind its last is none.
+const AN_INTERVAL: Nanos = Nanos::from_millis(100);
 /// From one look at the sentries to the next.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// What comes when.
+/// What comes when, as shares of what one sentry can do.
 struct Course {
-    /// As shares of what one sentry can do.
-    steps: &'static [f64],
-    /// Of each step.
+    /// In the first step, and more in each that follows, until there are enough sentries.
+    first: f64,
+    more: f64,
+    /// Of each step; the last one is twice as long.
     step_s: u64,
+    /// Then that would be too much for all there may be.
+    most_steps: u32,
     /// How long a sentry must be busy.
     busy_for_s: u64,
-    /// At the end so much comes, for so long.
-    lull: (f64, u64),
-    /// Sentries that the highest step calls for.
-    needed: usize,
+    /// Sentries that are enough.
+    enough: usize,
+    /// At the end so little comes, for so long.
+    lull: f64,
+    lull_s: u64,
 }
 
 const FULL: Course = Course {
-    steps: &[0.5, 0.65, 0.8, 0.95, 1.1, 1.25, 1.4, 1.55, 1.7, 1.85],
-    step_s: 20,
-    busy_for_s: 10,
-    lull: (0.2, 75),
-    needed: 3,
+    first: 0.5,
+    more: 0.1,
+    step_s: 10,
+    most_steps: 32,
+    busy_for_s: 4,
+    enough: 3,
+    lull: 0.2,
+    lull_s: 40,
 };
-const QUICK: Course =
-    Course { steps: &[0.6, 0.8, 0.95, 1.05], step_s: 4, busy_for_s: 1, lull: (0.2, 8), needed: 2 };
-
-impl Course {
-    fn rises_for_s(&self) -> u64 {
-        self.steps.len() as u64 * self.step_s
-    }
-
-    /// As a schedule, where one sentry can do so many requests a second.
-    fn rate(&self, capacity_per_s: f64) -> String {
-        let steps = self.steps.iter().zip(0..).map(|(step, i)| (i * self.step_s, *step));
-        let steps = steps.chain([(self.rises_for_s(), self.lull.0)]);
-        let steps = steps.map(|(at_s, step)| format!("{at_s}s:{:.0}", step * capacity_per_s));
-        steps.collect::<Vec<_>>().join(",")
-    }
-}
+const QUICK: Course = Course {
+    first: 0.6,
+    more: 0.15,
+    step_s: 3,
+    most_steps: 7,
+    busy_for_s: 1,
+    enough: 2,
+    lull: 0.2,
+    lull_s: 8,
+};
 
 /// What was seen at one moment.
 struct Seen {
@@ -126,34 +130,119 @@ async fn run(settings: Settings, cap: CpuCap) -> Result<Findings, String> {
 
     // It ends what it has started; they must not outlive this.
     let _controller = start(&["controller", "--stop-servers"])?;
-    let (now_s, arrivals, seen) = (Cell::new(0.0), RefCell::new(Vec::new()), RefCell::new(Vec::new()));
-    let rate = course.rate(capacity_per_s);
-    let plan = plan(listen, &rate, course.rises_for_s() + course.lull.1, settings.seed)?;
-    let load = plimsoll_loadgen::run(&plan, |progress| {
-        let recent = progress.recent().total;
-        now_s.set(progress.elapsed.as_secs_f64());
-        if progress.interval > Nanos::ZERO {
-            arrivals.borrow_mut().push((now_s.get(), recent.sent as f64 / progress.interval.as_secs_f64()));
+    let mut log = Log::default();
+    let watch = Watch { controller, state: state.path(), caps: RefCell::default() };
+    let mut share = course.first;
+    for _ in 0..course.most_steps {
+        log.step(&watch, &plan(listen, share * capacity_per_s, course.step_s, settings.seed)?).await?;
+        if log.most() >= course.enough {
+            break;
         }
-        ControlFlow::Continue(())
-    });
-    let watch = async {
-        let mut caps = BTreeMap::new();
-        let mut looks = interval(LOOK);
-        loop {
-            looks.tick().await;
-            hold_all(&mut caps, state.path())?;
-            let sentries = look(controller).await.unwrap_or_default();
-            if !sentries.is_empty() {
-                seen.borrow_mut().push(Seen { at_s: now_s.get(), sentries });
+        share += course.more;
+    }
+    log.step(&watch, &plan(listen, share * capacity_per_s, 2 * course.step_s, settings.seed)?).await?;
+    log.lull_begins_s = log.span_s;
+    log.step(&watch, &plan(listen, course.lull * capacity_per_s, course.lull_s, settings.seed)?).await?;
+    Ok(findings(course, capacity_per_s, &log))
+}
+
+/// What has happened.
+#[derive(Default)]
+struct Log {
+    seen: Vec<Seen>,
+    /// Requests a second, over time.
+    arrivals: Vec<(f64, f64)>,
+    sent: u64,
+    ok: u64,
+    /// Of these, within the target.
+    good: f64,
+    refused: u64,
+    errors: u64,
+    /// How far the generator itself lagged in the worst step, by its 99th percentile: this machine was busy with something else.
+    late_ms: f64,
+    span_s: f64,
+    lull_begins_s: f64,
+}
+
+impl Log {
+    /// Carries out one step, and sees to the sentries meanwhile.
+    async fn step(&mut self, watch: &Watch<'_>, plan: &Plan) -> Result<(), String> {
+        let now_s = Cell::new(self.span_s);
+        let load = plimsoll_loadgen::run(plan, |progress| {
+            now_s.set(self.span_s + progress.elapsed.as_secs_f64());
+            if progress.interval >= AN_INTERVAL {
+                let per_s = progress.recent().total.sent as f64 / progress.interval.as_secs_f64();
+                self.arrivals.push((now_s.get(), per_s));
             }
+            ControlFlow::Continue(())
+        });
+        let seen = &mut self.seen;
+        let looks = async {
+            let mut looks = interval(LOOK);
+            loop {
+                looks.tick().await;
+                watch.hold_all()?;
+                let sentries = watch.look().await.unwrap_or_default();
+                if !sentries.is_empty() {
+                    seen.push(Seen { at_s: now_s.get(), sentries });
+                }
+            }
+        };
+        let report = tokio::select! {
+            report = load => report?,
+            failed = looks => return failed,
+        };
+        let total = &report.table.total;
+        self.sent += total.sent;
+        self.ok += total.ok;
+        self.good += total.goodput_per_s * plan.duration.as_secs_f64();
+        self.refused += total.rejected + total.refused_other;
+        self.errors += total.errors;
+        self.late_ms = self.late_ms.max(total.late_ms_p99.unwrap_or(0.0));
+        self.span_s += plan.duration.as_secs_f64();
+        Ok(())
+    }
+
+    /// Sentries that there were at most.
+    fn most(&self) -> usize {
+        self.seen.iter().map(|seen| seen.sentries.len()).max().unwrap_or(0)
+    }
+}
+
+/// Sees to the sentries that the controller starts.
+struct Watch<'a> {
+    controller: SocketAddr,
+    state: &'a Path,
+    /// By process id.
+    caps: RefCell<BTreeMap<u32, CpuCap>>,
+}
+
+impl Watch<'_> {
+    /// Gives each as much as the first has.
+    fn hold_all(&self) -> Result<(), String> {
+        let notes = std::fs::read_dir(self.state.join("sentries")).into_iter().flatten().flatten();
+        let pid = |note: std::fs::DirEntry| {
+            let note: Value = serde_json::from_slice(&std::fs::read(note.path()).ok()?).ok()?;
+            u32::try_from(note["pid"].as_u64()?).ok()
+        };
+        let mut caps = self.caps.borrow_mut();
+        for pid in notes.filter_map(pid) {
+            if let Entry::Vacant(new) = caps.entry(pid) {
+                new.insert(CpuCap::new(CORES)?);
+            }
+            caps[&pid].hold(pid).map_err(|e| format!("a sentry cannot be capped: {e}"))?;
         }
-    };
-    let report = tokio::select! {
-        report = load => report?,
-        failed = watch => return failed,
-    };
-    Ok(findings(course, capacity_per_s, &report.table.total, &arrivals.take(), &seen.take()))
+        Ok(())
+    }
+
+    /// How busy each is, by admin address; nothing while the controller does not say.
+    async fn look(&self) -> Option<BTreeMap<String, f64>> {
+        let plan: Value = serde_json::from_str(&get(self.controller, "/plan").await.ok()?).ok()?;
+        let sentry = |sentry: &Value| {
+            Some((sentry["address"].as_str()?.to_owned(), sentry["busy"].as_f64().unwrap_or(0.0)))
+        };
+        plan["sentries"].as_array()?.iter().map(sentry).collect()
+    }
 }
 
 /// Requests a second that one sentry can answer, from what one costs when its CPU is half used.
@@ -161,14 +250,14 @@ async fn capacity(sentry: SocketAddr, pid: u32, settings: Settings) -> Result<f6
     let mut capacity_per_s = 600.0;
     for _ in 0..2 {
         let before = cpu_s(pid)?;
-        let plan = plan(sentry, &(capacity_per_s / 2.0).to_string(), 2, settings.seed)?;
+        let plan = plan(sentry, capacity_per_s / 2.0, 2, settings.seed)?;
         let report = plimsoll_loadgen::run(&plan, |_| ControlFlow::Continue(())).await?;
         capacity_per_s = CORES * report.table.total.sent as f64 / (cpu_s(pid)? - before).max(1e-3);
     }
     Ok(capacity_per_s)
 }
 
-fn plan(sentry: SocketAddr, rate: &str, seconds: u64, seed: u64) -> Result<Plan, String> {
+fn plan(sentry: SocketAddr, per_s: f64, seconds: u64, seed: u64) -> Result<Plan, String> {
     let target = Uri::try_from(format!("http://{sentry}/")).map_err(|e| e.to_string())?;
     let request = Request {
         name: "page".to_owned(),
@@ -182,7 +271,7 @@ fn plan(sentry: SocketAddr, rate: &str, seconds: u64, seed: u64) -> Result<Plan,
     let plan = Plan::new(
         target,
         Mix { requests: vec![request] },
-        rate.parse()?,
+        Rate::constant(per_s),
         Nanos::from_secs(seconds),
         HttpVersion::Http1,
     );
@@ -222,47 +311,14 @@ slo = {{ p95 = "{TARGET}" }}
     ))
 }
 
-/// Gives each sentry that the controller has started as much as the first has.
-fn hold_all(caps: &mut BTreeMap<u32, CpuCap>, state: &Path) -> Result<(), String> {
-    let notes = std::fs::read_dir(state.join("sentries")).into_iter().flatten().flatten();
-    let pid = |note: std::fs::DirEntry| {
-        let note: Value = serde_json::from_slice(&std::fs::read(note.path()).ok()?).ok()?;
-        u32::try_from(note["pid"].as_u64()?).ok()
-    };
-    for pid in notes.filter_map(pid) {
-        if let std::collections::btree_map::Entry::Vacant(new) = caps.entry(pid) {
-            new.insert(CpuCap::new(CORES)?);
-        }
-        caps[&pid].hold(pid).map_err(|e| format!("a sentry cannot be capped: {e}"))?;
-    }
-    Ok(())
-}
-
-/// The sentries as the controller sees them, by admin address; nothing while it does not say.
-async fn look(controller: SocketAddr) -> Option<BTreeMap<String, f64>> {
-    let plan: Value = serde_json::from_str(&get(controller, "/plan").await.ok()?).ok()?;
-    let sentry = |sentry: &Value| {
-        Some((sentry["address"].as_str()?.to_owned(), sentry["busy"].as_f64().unwrap_or(0.0)))
-    };
-    plan["sentries"].as_array()?.iter().map(sentry).collect()
-}
-
-fn findings(
-    course: &Course,
-    capacity_per_s: f64,
-    total: &Figures,
-    arrivals: &[(f64, f64)],
-    seen: &[Seen],
-) -> Findings {
+fn findings(course: &Course, capacity_per_s: f64, log: &Log) -> Findings {
+    let (seen, most) = (&log.seen, log.most());
     let count = |seen: &Seen| seen.sentries.len();
-    let most = seen.iter().map(count).max().unwrap_or(0);
-    let peak_ends_s = course.rises_for_s() as f64;
     // When there were as many as there ever were, and what that made of the busiest, until the load fell.
     let last_start_s = seen.iter().find(|seen| count(seen) == most).map_or(f64::NAN, |seen| seen.at_s);
-    let after = seen.iter().filter(|seen| (last_start_s + SHOWS_AFTER_S..peak_ends_s).contains(&seen.at_s));
+    let after =
+        seen.iter().filter(|seen| (last_start_s + SHOWS_AFTER_S..log.lull_begins_s).contains(&seen.at_s));
     let (sum, n) = after.fold((0.0, 0.0), |(sum, n), seen| (sum + seen.busiest(), n + 1.0));
-    let let_in = total.ok as f64;
-    let span_s = peak_ends_s + course.lull.1 as f64;
     let rows = vec![
         Row::beside(
             "CPU of a request that is forwarded, with its connection, us",
@@ -270,24 +326,21 @@ fn findings(
             Some(1e6 * CORES / capacity_per_s),
         ),
         Row::beside("sentries at the start", Some(1.0), seen.first().map(|seen| count(seen) as f64)),
-        Row::no_less("sentries at the peak", course.needed as f64, most as f64),
+        Row::no_less("sentries at the peak", course.enough as f64, most as f64),
         Row::no_more(
             "busiest sentry after the last start, % of what it may use",
             100.0 * BUSY,
             100.0 * sum / n,
         ),
         Row::no_more("sentries at the end", 1.0, seen.last().map_or(f64::NAN, |seen| count(seen) as f64)),
-        Row::no_more("errors and resets", 0.0, total.errors as f64),
+        Row::no_more("errors and resets", 0.0, log.errors as f64),
         Row::no_less(
             format!("answered within {TARGET}, % of those let in"),
             95.0,
-            100.0 * total.goodput_per_s * span_s / let_in,
+            100.0 * log.good / log.ok as f64,
         ),
-        Row::beside(
-            "refused, %",
-            None,
-            Some(100.0 * (total.rejected + total.refused_other) as f64 / total.sent as f64),
-        ),
+        Row::beside("generator late in the worst step, p99 ms", None, Some(log.late_ms)),
+        Row::beside("refused, %", None, Some(100.0 * log.refused as f64 / log.sent as f64)),
     ];
     let chart = |title: &str, y: &str, lines, levels| Chart {
         title: title.to_owned(),
@@ -309,7 +362,7 @@ fn findings(
     busy.sort_by(|a, b| a[0].0.total_cmp(&b[0].0));
     let busy = busy.into_iter().zip(1..).map(|(points, i)| line(&format!("sentry {i}"), points)).collect();
     let charts = vec![
-        chart("Arrivals", "requests/s", vec![line("all", arrivals.to_vec())], Vec::new()),
+        chart("Arrivals", "requests/s", vec![line("all", log.arrivals.clone())], Vec::new()),
         chart("Sentries", "", vec![line("sentries", numbers)], Vec::new()),
         chart("CPU of each sentry", "% of what it may use", busy, vec![("busy".to_owned(), 100.0 * BUSY)]),
     ];
