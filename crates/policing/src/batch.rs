@@ -57,12 +57,14 @@ impl Terms {
     /// What a request of this size may be expected to take.
     #[inline]
     pub fn limit(self, size: Nanos) -> Nanos {
+        let whole = self.target - self.delay;
         let left = if size < self.surplus {
             self.above - size
         } else {
-            Nanos((self.target.0 as f64 * MOST_LEFT) as u64)
+            // What fits an empty queue is let into one.
+            Nanos((self.target.0 as f64 * MOST_LEFT) as u64).min(whole - size)
         };
-        self.target - self.delay - left
+        whole - left
     }
 
     /// Whether a request of this size could be let in if nobody else were there.
@@ -128,8 +130,24 @@ struct Round {
     load: Load,
     /// The least important class that is looked at.
     last: usize,
-    /// Let in so far.
+    /// Let in of the size that is looked at, or of all sizes where each server divides its time among its requests.
     admitted: u64,
+    size: Nanos,
+    /// Whether anybody was let in.
+    any: bool,
+}
+
+impl Round {
+    /// Goes on to requests of this size. Where servers take up one request after the other, who was let in before is by now in the
+    /// queue, for as long as it takes.
+    fn turn_to(&mut self, size: Nanos) {
+        if self.load.in_service == 0.0 && size != self.size {
+            let work = self.size.0.saturating_mul(self.admitted);
+            self.load.queue_delay += Nanos(work / u64::from(self.load.servers.max(1)));
+            self.admitted = 0;
+        }
+        self.size = size;
+    }
 }
 
 struct Refused<T> {
@@ -231,7 +249,10 @@ impl<T> Batch<T> {
         mut answer: impl FnMut(T, usize, Result<(), Misfit>) -> bool,
     ) {
         let mut left = AT_ONCE;
-        if let Some(round) = self.round.take().or_else(|| self.begin(now, load)) {
+        let begun = self.round.take();
+        // Who is sent away hears it before anybody else is looked at.
+        let round = if self.refused.is_empty() { begun.or_else(|| self.begin(now, load)) } else { begun };
+        if let Some(round) = round {
             self.round = self.decide(round, terms, &mut left, &mut answer);
             self.set_due();
         }
@@ -254,7 +275,7 @@ impl<T> Batch<T> {
         }
         let wanted = |class: &Class<T>| class.due <= now || (load.idle && class.occupied != 0);
         let last = self.classes.iter().rposition(wanted)?;
-        Some(Round { load: *load, last, admitted: 0 })
+        Some(Round { load: *load, last, admitted: 0, size: Nanos::ZERO, any: false })
     }
 
     /// Lets in what fits and sends the rest away. Returns the round where there are more of the former than may be `left`.
@@ -270,7 +291,10 @@ impl<T> Batch<T> {
             while class.occupied != 0 {
                 let bucket = class.occupied.trailing_zeros() as usize;
                 let (size, requests) = (middle_of(bucket), &mut class.buckets[bucket]);
+                round.turn_to(size);
                 let mut room = round.load.room(size, terms, round.admitted);
+                // A server that has nothing to do takes whoever is first.
+                room = room.max(u64::from(round.load.idle && !round.any));
                 while room > 0 && !requests.is_empty() {
                     if *left == 0 {
                         return Some(round);
@@ -280,6 +304,7 @@ impl<T> Batch<T> {
                         self.waiting -= 1;
                         let there = answer(request, rank, Ok(()));
                         round.admitted += u64::from(there);
+                        round.any |= there;
                         room -= u64::from(there);
                     }
                 }

@@ -35,6 +35,8 @@ const AIM: f64 = 0.75;
 const LONGEST_DELAY: f64 = 0.25;
 /// Bigger requests above, for which room is left, are expected less with every tick in which none came.
 const STILL_EXPECTED: f64 = 0.9;
+/// Whoever comes more rarely than this has nobody wait for it: some seconds after the last of many.
+const STILL_COME_PER_S: f64 = 0.1;
 /// What the last period weighs in the share of requests that found no room.
 const WEIGHT: f64 = 0.5;
 
@@ -92,8 +94,11 @@ pub struct Police {
     owed_ns: AtomicU64,
     /// By rank.
     delays_ns: Box<[AtomicU64]>,
-    /// By rank: what is to be left to those of all ranks above.
+    /// By rank: the least that any rank above is owed of which requests come, and how much of it is to be left to the bigger of them.
+    bound_ns: Box<[AtomicU64]>,
     above_ns: Box<[AtomicU64]>,
+    /// Whether all found room in the last period.
+    had_room: AtomicBool,
     counted: Counted,
     choice: Choice,
     fixed_delays: bool,
@@ -144,6 +149,7 @@ impl Police {
             ranks: keys.iter().map(|key| order.partition_point(|other| other < key) as u16).collect(),
             targets: order.iter().map(|&(_, target)| target).collect(),
             delays_ns: zeros(order.len()),
+            bound_ns: order.iter().map(|_| AtomicU64::new(u64::MAX)).collect(),
             above_ns: zeros(order.len()),
             owed_ns: AtomicU64::new(ladder.as_ref().map_or(u64::MAX, |ladder| ladder.owed_at(0.0).0)),
             ladder,
@@ -152,6 +158,7 @@ impl Police {
             promises: Rates::new(classes.len(), now),
             threshold: Threshold::default(),
             cheap: AtomicBool::new(choice == Choice::Always(Policer::Threshold)),
+            had_room: AtomicBool::new(true),
             counted: Counted::default(),
             choice,
             fixed_delays: false,
@@ -184,7 +191,8 @@ impl Police {
         if self.choice == Choice::Never {
             return Answer::Now(Verdict::Admit(Grant::Estimate));
         }
-        if load.idle {
+        // Without any server everybody waits for one to come, as many as may.
+        if load.idle || load.servers == 0 {
             return Answer::Now(self.processed(Ok(())));
         }
         if size == Nanos::ZERO {
@@ -222,12 +230,19 @@ impl Police {
     /// What the class of this rank is held to, for [`crate::batch::Batch::process`].
     #[inline]
     pub fn terms(&self, rank: usize) -> Terms {
-        let target = Nanos((self.owed(rank).0 as f64 * AIM) as u64);
+        let target = self.aim_of(rank);
         let [delay, above] = [&self.delays_ns, &self.above_ns].map(|of| Nanos(of[rank].load(Relaxed)));
         // Of its kinds so many are let in whole.
         let whole = self.threshold.first_cut().saturating_sub(rank * BUCKETS);
         let surplus = if whole < BUCKETS { bounds_of(whole).0 } else { Nanos::MAX };
         Terms { target, delay, above, surplus }
+    }
+
+    /// What a request of this rank may be expected to take. There is one queue: where a lesser class made it longer than a class above
+    /// can bear, that one would be refused.
+    fn aim_of(&self, rank: usize) -> Nanos {
+        let bound = Nanos(self.bound_ns[rank].load(Relaxed));
+        Nanos((self.owed(rank).min(bound).0 as f64 * AIM) as u64)
     }
 
     /// The response time that the class of this rank is owed now.
@@ -248,12 +263,12 @@ impl Police {
         }
     }
 
-    /// There is no room any more. How long lesser classes should wait the next tick will say; until then they wait as long as they
+    /// There is no room any more, where in all of the last period there was. How long lesser classes should wait the next tick will say; until then they wait as long as they
     /// may, or in the first half second of a crowd they would take all the room there is.
     #[cold]
     fn hold_back(&self) {
         let nobody_waits = self.delays_ns.last().is_none_or(|delay| delay.load(Relaxed) == 0);
-        if nobody_waits && !self.fixed_delays {
+        if nobody_waits && !self.fixed_delays && self.had_room.swap(false, Relaxed) {
             let (longest, last) = (self.longest_delay(), (self.delays_ns.len() as u64 - 1).max(1));
             let rising = self.delays_ns.iter().zip(0..);
             rising.for_each(|(stored, rank)| stored.store(longest.0 / last * rank, Relaxed));
@@ -325,8 +340,8 @@ impl Police {
     fn aim(&self, scene: &Scene, learning: &mut Learning) {
         let queue_s = scene.load.queue_delay.as_secs_f64();
         // What nobody is turned away by can be neither too high nor too low.
-        let cuts = self.cheap.load(Relaxed) && self.threshold.first_cut() < self.targets.len() * BUCKETS;
-        learning.fill = if cuts {
+        let cheap = self.cheap.load(Relaxed) && scene.load.servers > 0;
+        learning.fill = if cheap && self.threshold.first_cut() < self.targets.len() * BUCKETS {
             let wanted_s = (self.least_owed().as_secs_f64() * QUEUE).clamp(1e-3, 0.1);
             let missing = (1.0 - queue_s / wanted_s).clamp(-1.0, 1.0);
             (learning.fill + FILL_STEP * missing).clamp(1.0 / MOST_FILL, MOST_FILL)
@@ -339,20 +354,27 @@ impl Police {
             let flow: FlowOf = if more { Rates::newest } else { Rates::smoothed };
             (0..BUCKETS).map(move |bucket| flow(&self.untested, rank * BUCKETS + bucket).servers)
         });
-        let share = learning.fill - queue_s / WORK_OFF.as_secs_f64();
+        // A batch looks at the queue itself.
+        let share = if cheap { learning.fill - queue_s / WORK_OFF.as_secs_f64() } else { 1.0 };
         self.threshold.set(wanted, f64::from(scene.load.servers) * share - self.promised().servers);
     }
 
-    /// What each rank has to leave to bigger requests of the ranks above it.
+    /// What each rank has to leave to the ranks above it of which requests come.
     fn leave_room(&self, learning: &mut Learning) {
         learning.biggest_s.resize(self.targets.len(), 0.0);
-        let mut above = Nanos::ZERO;
+        let (mut bound, mut above) = (Nanos::MAX, Nanos::ZERO);
         for (rank, known) in learning.biggest_s.iter_mut().enumerate() {
-            let most = (self.owed(rank).0 as f64 * AIM * MOST_LEFT) as u64;
-            self.above_ns[rank].store(above.0.min(most), Relaxed);
+            self.bound_ns[rank].store(bound.0, Relaxed);
+            let aim = self.aim_of(rank);
+            self.above_ns[rank].store(above.0.min((aim.0 as f64 * MOST_LEFT) as u64), Relaxed);
             let sizes = (0..BUCKETS).map(|bucket| self.untested.newest(rank * BUCKETS + bucket).size_s());
             *known = sizes.fold(*known * STILL_EXPECTED, f64::max);
             above = above.max(Nanos::from_secs_f64(*known));
+            let flow = self.of_rank(rank, Rates::smoothed);
+            // Whose target is beyond reach gains nothing by a short queue.
+            if flow.per_s >= STILL_COME_PER_S && flow.size_s() < aim.as_secs_f64() {
+                bound = bound.min(self.owed(rank));
+            }
         }
     }
 
@@ -362,6 +384,7 @@ impl Police {
         let (asked, misfits) = (asked.swap(0, Relaxed), misfits.swap(0, Relaxed));
         // Read one after the other: between the two somebody may have found no room.
         let newest = if asked > 0 { (misfits as f64 / asked as f64).min(1.0) } else { 0.0 };
+        self.had_room.store(misfits == 0, Relaxed);
         learning.refused += WEIGHT * (newest - learning.refused);
         // Less than one in a thousand is room for all.
         let refused = if learning.refused < 1e-3 { 0.0 } else { learning.refused };

@@ -9,6 +9,8 @@ const HIGH: f64 = 0.8;
 const LOW: f64 = 0.6;
 /// with no more than this share of the requests that came at the change, or being cheap is all that made it less busy,
 const FEWER: f64 = 0.75;
+/// or less busy than being cheap alone can have made it: then it was busy with something else,
+const IDLE: f64 = 0.3;
 /// and for so long, and it changes back. Long, because a change back that was too early costs what it saved.
 const CALM: Nanos = Nanos::from_secs(15);
 
@@ -17,7 +19,7 @@ const CALM: Nanos = Nanos::from_secs(15);
 pub enum Policer {
     /// By size and class, [`crate::batch`].
     Batch,
-    /// By class alone, [`crate::threshold`].
+    /// By class and size, without looking at each: [`crate::threshold`].
     Threshold,
 }
 
@@ -35,7 +37,8 @@ impl Switch {
         if busy > HIGH {
             self.cheap = Some(self.cheap.map_or(per_s, |before| before.max(per_s)));
         }
-        let calm = busy < LOW && self.cheap.is_none_or(|before| per_s <= before * FEWER);
+        let fewer = self.cheap.is_none_or(|before| per_s <= before * FEWER);
+        let calm = busy < IDLE || (busy < LOW && fewer);
         self.calm_since = if calm { self.calm_since.or(Some(now)) } else { None };
         if self.calm_since.is_some_and(|since| now.since(since) >= CALM) {
             self.cheap = None;
@@ -84,5 +87,13 @@ mod tests {
             busy = next;
         }
         assert_eq!(changes, 1);
+    }
+
+    #[test]
+    fn a_load_that_was_somebody_else_s_does_not_keep_it() {
+        let mut switch = Switch::default();
+        let mut turn = |busy, s| switch.turn(busy, 100.0, Nanos::from_secs(s));
+        assert_eq!([turn(0.9, 0), turn(0.5, 1), turn(0.5, 30)], [Policer::Threshold; 3]);
+        assert_eq!([turn(0.2, 31), turn(0.2, 46)], [Policer::Threshold, Policer::Batch]);
     }
 }

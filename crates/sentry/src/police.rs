@@ -24,7 +24,8 @@ use crate::thread::{Thread, View};
 
 /// How often a line is looked at: a server may have become idle on another thread. The timer's own grain.
 const LOOK: Duration = Duration::from_millis(1);
-/// Most requests that wait in one line. Each holds its connection, so the limit on those is reached long before.
+/// Most requests that wait in one line. Over HTTP/1 each holds its connection, so the limit on those is reached long before; a stream
+/// that its client resets keeps its place until its class is processed.
 const MOST_IN_LINE: usize = 1 << 16;
 
 /// What policing makes of a request.

@@ -97,7 +97,9 @@ impl Definition {
             PolicingPolicy::Threshold => Choice::Always(Policer::Threshold),
         };
         let promises = self.classes.iter().any(|class| class.promised_per_s > 0.0);
-        if self.pool.policing.mode == Mode::Off || (choice == Choice::Never && !promises) {
+        // A promise is to pass whoever judges, so without any judge there is nothing to it.
+        let judged = self.pool.admission.mode != Mode::Off;
+        if self.pool.policing.mode == Mode::Off || (choice == Choice::Never && !(promises && judged)) {
             return None;
         }
         let class = |class: &ClassDefinition| ClassSpec {
@@ -269,7 +271,7 @@ impl Pool {
     pub fn mode(&self) -> Mode {
         match self.config.admission.mode {
             // Policing needs the queue that tells it how busy the servers are; nobody else judges then.
-            Mode::Off if self.police.is_some() => Mode::Enforce,
+            Mode::Off if self.police.is_some() => self.config.policing.mode,
             mode => mode,
         }
     }
@@ -297,7 +299,9 @@ impl Pool {
 
     /// What a request of this kind is expected to take; of a kind that was never seen, what its class does.
     pub fn size_of(&self, kind: u64, in_pool: ClassId) -> Nanos {
-        self.inherent.of(kind).map_or_else(|| self.mean_of(in_pool), |inherent| self.stretch.of(inherent))
+        // A size that is known is never zero, which is not known.
+        let known = |inherent| self.stretch.of(inherent).max(Nanos(1));
+        self.inherent.of(kind).map_or_else(|| self.mean_of(in_pool), known)
     }
 
     /// What a request of this class is expected to take: what such requests took, or else what the user says.

@@ -17,8 +17,9 @@ pub struct Slots {
     owed: AtomicU32,
     taken: AtomicU32,
     waiting: AtomicU32,
-    /// The number asked for. The lock orders changes of it, which come from ticks and operators only.
-    size: Mutex<u32>,
+    /// The number asked for, for every request to read. The lock orders changes of it, which come from ticks and operators only.
+    size: AtomicU32,
+    resizing: Mutex<()>,
 }
 
 impl Slots {
@@ -29,7 +30,8 @@ impl Slots {
             owed: AtomicU32::new(0),
             taken: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
-            size: Mutex::new(size),
+            size: AtomicU32::new(size),
+            resizing: Mutex::new(()),
         }
     }
 
@@ -70,15 +72,15 @@ impl Slots {
 
     /// Changes the number of slots. Those that are taken beyond it stay so until they are released.
     pub fn resize(&self, to: u32) {
-        let mut size = self.size.lock();
-        if to > *size {
-            let more = (*size..to).filter(|_| !self.pay()).count();
+        let _resizing = self.resizing.lock();
+        let size = self.size.swap(to, Relaxed);
+        if to > size {
+            let more = (size..to).filter(|_| !self.pay()).count();
             self.free.add_permits(more);
         } else {
-            self.owed.fetch_add(*size - to, Relaxed);
+            self.owed.fetch_add(size - to, Relaxed);
             self.settle();
         }
-        *size = to;
     }
 
     /// Takes away free slots that are owed. A release that raced with a shrinking may have left some.
@@ -98,7 +100,7 @@ impl Slots {
 
     /// The number of slots, taken or free.
     pub fn size(&self) -> u32 {
-        *self.size.lock()
+        self.size.load(Relaxed)
     }
 
     /// Slots that are taken.

@@ -54,7 +54,8 @@ impl Model {
     fn process(&mut self, now: Nanos, load: &Load, terms: impl Fn(usize) -> Terms) -> Told {
         let wanted = |rank: &usize| self.due[*rank].is_some_and(|due| due <= now || load.idle);
         let Some(last) = (0..CLASSES).rev().find(wanted) else { return Vec::new() };
-        let (mut told, mut admitted) = (Vec::new(), 0u64);
+        let (mut told, mut admitted, mut any) = (Vec::new(), 0u64, false);
+        let (mut queue_delay, mut size_before) = (load.queue_delay, Nanos::ZERO);
         let (mut failed, mut full): ([Option<Misfit>; CLASSES], Option<Misfit>) = Default::default();
         self.waiting.sort();
         for waiter in std::mem::take(&mut self.waiting) {
@@ -63,13 +64,20 @@ impl Model {
                 self.waiting.push(waiter);
                 continue;
             }
-            let left = if size >= terms.surplus { Nanos(terms.target.0 / 2) } else { terms.above - size };
-            let objective = terms.target - terms.delay - left;
+            let whole = terms.target - terms.delay;
+            let most_left = Nanos(terms.target.0 / 2).min(whole - size);
+            let objective = whole - if size >= terms.surplus { most_left } else { terms.above - size };
+            // In a queue, who was let in before takes what it takes.
+            if load.in_service == 0.0 && size != size_before {
+                queue_delay += Nanos(size_before.0 * admitted / u64::from(load.servers));
+                admitted = 0;
+            }
+            size_before = size;
             let turns = load.in_service as u64 + (admitted + 1).div_ceil(u64::from(load.servers));
-            let estimate = load.queue_delay + Nanos(turns * size.0);
+            let estimate = queue_delay + Nanos(turns * size.0);
             let outcome = match full.or(failed[waiter.rank]) {
                 Some(misfit) => Err(misfit),
-                None if estimate <= objective => Ok(()),
+                None if estimate <= objective || (load.idle && !any) => Ok(()),
                 None => Err(Misfit { estimate, objective }),
             };
             if let Err(misfit) = outcome
@@ -78,7 +86,9 @@ impl Model {
                 failed[waiter.rank] = Some(misfit);
                 full = full.or((size <= objective).then_some(misfit));
             }
-            admitted += u64::from(outcome.is_ok() && still_there(waiter.id));
+            let there = outcome.is_ok() && still_there(waiter.id);
+            admitted += u64::from(there);
+            any |= there;
             told.push((waiter.id, outcome));
         }
         self.forget_empty();

@@ -374,3 +374,30 @@ fn a_threshold_fills_the_servers_though_sizes_are_wrong() {
         assert!((0.01..0.2).contains(&queue_s), "{queue_s} in the end, {wrong}");
     }
 }
+
+/// There is one queue. Who would bear more of it leaves what those above can bear, while they come and have a use for it.
+#[test]
+fn a_lesser_class_that_is_owed_less_does_not_fill_the_queue() {
+    let of = |priority, target| ClassSpec { target, ..class(priority, 1.0, 0.0) };
+    let classes = [of(3, Nanos::MAX), of(2, MS(3_000)), of(1, MS(1_000))];
+    let police = Police::new(&classes, None, Choice::Always(Policer::Batch), Nanos::ZERO)
+        .with_fixed_delays(&[Nanos::ZERO]);
+    let targets = || [0, 1, 2].map(|rank| police.terms(rank).target);
+    let aim = |ms: u64| MS(ms * 3 / 4);
+    let (loose, none) = (aim(3_000), Nanos((u64::MAX as f64 * AIM) as u64));
+    assert_eq!(targets(), [aim(1_000), loose, none], "nobody came");
+    let mut rng = seeded(1, 0);
+    let mut come = |size: u64, from_ms: u64| {
+        for ms in from_ms..from_ms + 1_000 {
+            police.offer(ClassId(2), MS(size), &busy(10), MS(ms), &mut rng);
+            police.tick(&scene(busy(10), 0.1), MS(ms + 1));
+        }
+        targets()
+    };
+    assert_eq!(come(100, 0), [aim(1_000); 3]);
+    // Nothing that takes 900 ms is served within 750.
+    assert_eq!(come(900, 10_000), [aim(1_000), loose, none]);
+    assert_eq!(come(100, 20_000), [aim(1_000); 3]);
+    (0..40).for_each(|i| _ = police.tick(&scene(busy(10), 0.1), MS(30_000 + 500 * i)));
+    assert_eq!(targets(), [aim(1_000), loose, none], "no more come");
+}
