@@ -72,6 +72,26 @@ async fn shadow_says_what_it_would_do_and_does_nothing() {
     assert!(!decision.enforced, "and the log says that it was not acted upon");
 }
 
+/// Only who enforces keeps anybody waiting: not a police that only looks on, nor a promise that nobody could break.
+#[tokio::test]
+async fn policing_that_does_not_enforce_keeps_nobody_waiting() {
+    for policing in ["{ policy = \"batch\", mode = \"shadow\" }", "{ policy = \"off\" }"] {
+        let held = Held::start().await;
+        let pool =
+            format!("workers = 1\nmax_queue = 1\nadmission = {{ mode = \"off\" }}\npolicing = {policing}");
+        let text =
+            config("", &[held.server.address], &pool) + "slo = { mean = \"1s\" }\nmin_rate = \"1/s\"\n";
+        let sentry = Sentry::start(&text);
+        let requests: Vec<_> = (0..10).map(|_| ask(&sentry)).collect();
+        eventually(|| held.arrived() == 10, || format!("all at the server with {policing}")).await;
+        held.permits.add_permits(10);
+        all_served(requests).await;
+        sentry.settled().await;
+        let c = sentry.default_class();
+        assert_eq!((c.served, c.refused.iter().sum::<u64>()), (10, 0), "{policing}");
+    }
+}
+
 async fn client_after(sentry: &Sentry, held: &Held) -> u16 {
     held.permits.add_permits(1);
     ask(sentry).await.unwrap().0

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use super::Mode;
 use super::class::{Class, ClassTable, Match};
 use super::controller::Controller;
 use super::objective::SloRef;
@@ -138,6 +139,13 @@ fn check_promises(index: usize, pool: &Pool, classes: &[Class], root: Node<'_>, 
         .filter(|class| class.pool == index)
         .filter_map(|class| Some((class, class.service_time?)));
     let mut promised = 0.0;
+    if pool.policing.mode == Mode::Off {
+        let promising = classes.iter().filter(|class| class.pool == index && class.min_rate.is_some());
+        for class in promising {
+            let span = root.at(&["class", &class.name, "min_rate"]);
+            report.warn(span, format!("nobody keeps this while `policing` of pool `{}` has mode = \"off\"; leave the mode out, policy = \"off\" polices nobody and keeps promises", pool.name));
+        }
+    }
     for (class, service) in known {
         let at = |key: &str| root.at(&["class", &class.name, key]);
         if let Some(mean) = class.slo.mean().filter(|&mean| mean <= service) {
