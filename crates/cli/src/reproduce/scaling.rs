@@ -23,19 +23,20 @@ const QUICK: usize = 2;
 const WORKERS: u32 = 8;
 /// The tiers of the paper, and their shares of what comes.
 const TIERS: [(&str, f64); 3] = [("gold", 0.2), ("silver", 0.3), ("bronze", 0.5)];
-/// Runs at each rate; the median counts.
+/// Runs at each rate; the median counts. The quick form has one.
 const RUNS: usize = 3;
 /// CPU time that a refused request may cost at the highest rate, in microseconds. The quick form only shows what it costs: seconds on a
 /// machine that others use say little about microseconds.
 const MOST_US: [(&str, f64); 2] = [("batch", 22.0), ("threshold", 16.7)];
-/// Less than that is not "nearly everything".
-const REFUSED: f64 = 0.9;
+/// Less than that, in per cent, is not "nearly everything".
+const REFUSED_PCT: f64 = 90.0;
 
 /// One run at one rate.
 struct Run {
     rate_per_s: f64,
     utilisation_pct: f64,
     cost_us: f64,
+    refused_pct: f64,
 }
 
 /// CPU time by arrival rate.
@@ -53,6 +54,12 @@ pub fn fig4(settings: Settings) -> Result<Findings, String> {
             true => Row::beside(what, None, Some(at_most)),
             false => Row::no_more(what, most_us, at_most),
         });
+        let refused_pct = runs.iter().map(|run| run.refused_pct).fold(f64::INFINITY, f64::min);
+        rows.push(Row::no_less(
+            format!("{policer}: refused, at the rate of the fewest, %"),
+            REFUSED_PCT,
+            refused_pct,
+        ));
         let what = format!("{policer}: requests/s that keep a core busy");
         rows.push(Row::beside(what, Some(theirs), Some(1e6 / at_most)));
         let points = runs.iter().map(|run| (run.rate_per_s, run.utilisation_pct)).collect();
@@ -81,24 +88,22 @@ async fn measure(policer: &str, settings: Settings) -> Result<Vec<Run>, String> 
     // Until it knows what the pages take.
     load(listen, RATES[0], 2 * seconds, settings.seed).await?;
     let mut found = Vec::new();
-    let rates = if settings.quick { &RATES[..QUICK] } else { &RATES };
+    let (rates, times) = if settings.quick { (&RATES[..QUICK], 1) } else { (&RATES[..], RUNS) };
     for &rate in rates {
         let mut runs = Vec::new();
-        for run in 0..RUNS {
+        for run in 0..times {
             let before = cpu_s(sentry.id())?;
             let (sent, refused) = load(listen, rate, seconds, settings.seed + run as u64).await?;
             let used_s = cpu_s(sentry.id())? - before;
-            if (refused as f64) < REFUSED * sent as f64 {
-                return Err(format!("only {refused} of {sent} requests were refused at {rate}/s"));
-            }
             runs.push(Run {
                 rate_per_s: rate,
                 utilisation_pct: 100.0 * used_s / seconds as f64,
                 cost_us: 1e6 * used_s / sent as f64,
+                refused_pct: 100.0 * refused as f64 / sent as f64,
             });
         }
         runs.sort_by(|a, b| a.cost_us.total_cmp(&b.cost_us));
-        found.push(runs.swap_remove(RUNS / 2));
+        found.push(runs.swap_remove(times / 2));
     }
     Ok(found)
 }
