@@ -1,7 +1,9 @@
 """A flash crowd of gold, silver and bronze requests: what each class gets, and how it compares with the best that could be had."""
 
 import csv
+import math
 from collections import defaultdict
+from statistics import mean
 
 from .gateway import Gateway
 from .load import OpenLoop, closed_loop, write_mix
@@ -22,6 +24,11 @@ CAPACITY_PER_S = WORKERS / sum(share * SIZES_MS[page] for page, share in SHARES.
 # Before the crowd comes, as a share of the capacity; then until it is looked at.
 CALM, CALM_S = 0.6, 5
 SERVER_CPU, SENTRY_CPU = 1, 0
+# A promise is looked at over so long.
+STRETCH_S = 10
+PROMISED = ("silver", "bronze")
+# How a policer's name says that an admission policy follows it.
+THEN = ", then "
 
 
 def run(policer, round, scratch, quick):
@@ -34,7 +41,8 @@ def run(policer, round, scratch, quick):
     }
     mix, log = write_mix(scratch / "crowd.toml", requests), scratch / "crowd.csv"
     rate = f"0s:{CALM * CAPACITY_PER_S:.1f},{CALM_S}s:{TIMES * CAPACITY_PER_S:.1f}"
-    settings = {"policy": policer, "target_ms": TARGET_MS, "promised": PROMISED_PER_S}
+    policy, _, admission = policer.partition(THEN)
+    settings = {"policy": policy, "admission": admission or "none", "target_ms": TARGET_MS, "promised": PROMISED_PER_S}
     gateway = Gateway(policer, "policing/sentry.toml", settings)
     with Pages(scratch, "wait", WORKERS, SERVER_CPU) as server:
         sizes_ms = {page: size_ms(server.port, page, 1 if quick else 3) for page in SIZES_MS}
@@ -51,21 +59,21 @@ def size_ms(port, page, seconds):
 
 def judged(log, seconds, sizes_ms):
     """What the log says of the crowd."""
-    sent, served, latencies = defaultdict(int), defaultdict(int), defaultdict(list)
+    latencies = defaultdict(list)
     by_second = [defaultdict(int) for _ in range(CALM_S + seconds)]
+    # By second.
+    came, served_in = ({tier: [0] * (CALM_S + seconds) for tier in OF_CROWD} for _ in range(2))
     errors = 0
     with open(log, newline="") as file:
         for row in csv.DictReader(file):
             second, (page, tier) = int(float(row["at_s"])), row["request"].split("-")
             errors += row["outcome"] not in ("ok", "rejected")
-            if row["outcome"] == "ok":
-                latencies[second].append(float(row["latency_ms"]))
-            if second < CALM_S:
-                continue
-            sent[tier] += 1
+            came[tier][second] += 1
             by_second[second][page, tier] += 1
             if row["outcome"] == "ok":
-                served[tier] += 1
+                served_in[tier][second] += 1
+                latencies[second].append(float(row["latency_ms"]))
+    sent, served = ({tier: sum(counts[CALM_S:]) for tier, counts in of.items()} for of in (came, served_in))
 
     def of_optimum_pct(revenue):
         earned = sum(revenue[tier] * served[tier] for tier in revenue)
@@ -75,6 +83,7 @@ def judged(log, seconds, sizes_ms):
     return {
         "served_pct": {tier: 100 * served[tier] / sent[tier] for tier in OF_CROWD},
         "served_per_s": {tier: served[tier] / seconds for tier in OF_CROWD},
+        "promise_kept_pct": {tier: least_kept_pct(came[tier][CALM_S:], served_in[tier][CALM_S:]) for tier in PROMISED},
         "seconds_over_pct": 100 * len(over) / seconds,
         "over_after_jump_s": sum(1 for second in over if second < CALM_S + 10),
         "worst_p95_ms": max(p95(latencies[second]) for second in range(CALM_S, CALM_S + seconds)),
@@ -84,9 +93,20 @@ def judged(log, seconds, sizes_ms):
     }
 
 
+def least_kept_pct(came, served):
+    """The least share of a promise that was kept in any stretch of time; of what was asked for, where that is less. By second."""
+    length = min(STRETCH_S, len(came))
+    least = 100.0
+    for begin in range(0, len(came) - length + 1, length):
+        owed = min(PROMISED_PER_S * length, sum(came[begin : begin + length]))
+        if owed:
+            least = min(least, 100 * sum(served[begin : begin + length]) / owed)
+    return least
+
+
 def p95(values):
-    """Zero of nothing."""
-    return sorted(values)[int(0.95 * (len(values) - 1))] if values else 0.0
+    """That at or below which 95 in 100 lie; zero of nothing."""
+    return sorted(values)[math.ceil(0.95 * len(values)) - 1] if values else 0.0
 
 
 def worth(revenue):
@@ -97,7 +117,7 @@ def worth(revenue):
 def optimum(arrived, revenue, sizes_ms):
     """What the server can earn at most in a second by these arrivals, {(page, tier): count}, once the promises are kept."""
     left_ms, earned = WORKERS * 1000.0, 0.0
-    promised = {tier: PROMISED_PER_S for tier in ("silver", "bronze")}
+    promised = {tier: PROMISED_PER_S for tier in PROMISED}
     rest = dict(arrived)
     # A promise is kept with whatever comes, so with the same mix of pages.
     for tier, rate in promised.items():
@@ -116,7 +136,7 @@ def optimum(arrived, revenue, sizes_ms):
 
 
 def report(record, runs):
-    """The table, and what was promised."""
+    """The table, and what was promised. Gold and the promises must hold in the worst round, seconds over the target count in all."""
     policers = sorted({run["policer"] for run in runs})
 
     def of(policer, key, part=None):
@@ -128,7 +148,7 @@ def report(record, runs):
         [
             policer,
             *(spread(of(policer, "served_pct", tier), 1) for tier in OF_CROWD),
-            *(spread(of(policer, "served_per_s", tier), 1) for tier in ("silver", "bronze")),
+            *(spread(of(policer, "served_per_s", tier), 1) for tier in PROMISED),
             spread(of(policer, "seconds_over_pct"), 1),
             spread(of(policer, "of_optimum_pct"), 1),
             spread(of(policer, "of_contrary_pct"), 1),
@@ -137,13 +157,15 @@ def report(record, runs):
     ]
     record.table(f"A crowd of {TIMES} times {CAPACITY_PER_S:.0f} requests/s", columns, rows)
     for policer in policers:
-        gold = middle(of(policer, "served_pct", "gold"))
-        record.target(f"gold served ({policer}), %", ">= 99", f"{gold:.1f}", gold >= 99)
-        least = min(min(of(policer, "served_per_s", tier)) for tier in ("silver", "bronze"))
-        share = 100 * least / PROMISED_PER_S
-        record.target(f"promised rates kept ({policer}), %", ">= 99", f"{share:.1f}", share >= 99)
-        over = middle(of(policer, "seconds_over_pct"))
-        record.target(f"seconds with p95 over target ({policer}), %", "<= 1", f"{over:.1f}", over <= 1)
+        gold = min(of(policer, "served_pct", "gold"))
+        record.target(f"gold served, worst round ({policer}), %", ">= 99", f"{gold:.1f}", gold >= 99)
+        for tier in PROMISED:
+            kept = min(of(policer, "promise_kept_pct", tier))
+            what = f"promised rate of {tier} kept, worst {STRETCH_S} seconds ({policer}), %"
+            record.target(what, ">= 99", f"{kept:.1f}", kept >= 99)
+        # All rounds are equally long.
+        over = mean(of(policer, "seconds_over_pct"))
+        record.target(f"seconds with p95 over target, all rounds ({policer}), %", "<= 1", f"{over:.1f}", over <= 1)
         jump = max(of(policer, "over_after_jump_s"))
         record.target(f"seconds over target after the jump ({policer})", "<= 5", f"{jump}", jump <= 5)
         best = middle(of(policer, "of_optimum_pct"))

@@ -12,6 +12,8 @@ from .stats import middle, ratios, spread
 from .usage import Bystanders
 
 POLICERS = ["batch", "threshold"]
+# In the crowd there are these, too: whichever fits the load, and both of the pool's tests as they are by default.
+IN_CROWD = [*POLICERS, "auto", f"batch{crowd.THEN}bouncer"]
 # Microseconds of CPU that a request may cost from its first byte to the last of its refusal.
 MOST_US = {"batch": 22.0, "threshold": 16.7}
 MOST_OF_FORWARDED = 0.40
@@ -45,7 +47,7 @@ def main():
         for round in opts.rounds:
             for policer in options.rotated(POLICERS, round):
                 runs.append(cost(policer, round, scratch, opts.quick))
-            for policer in options.rotated([*POLICERS, "auto"], round):
+            for policer in options.rotated(IN_CROWD, round):
                 runs.append(crowd.run(policer, round, scratch, opts.quick))
     report_costs(record, [run for run in runs if run["part"] == "cost"])
     crowd.report(record, [run for run in runs if run["part"] == "crowd"])
@@ -54,7 +56,7 @@ def main():
 
 def settings(policer, **more):
     """What is filled in in the sentry's config."""
-    return {"policy": policer, "target_ms": crowd.TARGET_MS, "promised": crowd.PROMISED_PER_S, **more}
+    return {"policy": policer, "admission": "none", "target_ms": crowd.TARGET_MS, "promised": crowd.PROMISED_PER_S, **more}
 
 
 def cost(policer, round, scratch, quick):
