@@ -12,7 +12,7 @@
 //! | [`sizes`] | the buckets that it sorts them into | section 3.2 |
 //! | `queue` | what holds those in a bucket, in pieces that all buckets share | |
 //! | [`delays`] | how long lesser classes wait for more important ones | section 3.4, Eq. 7-13 |
-//! | [`threshold`] | lets in whole classes and a share of one | section 3.3, Eq. 5-6 |
+//! | [`threshold`] | lets in whole classes, the small requests of the next, and a share of those of one size | section 3.3, Eq. 5-6 |
 //! | [`switch`] | chooses between the two by the sentry's own load | section 3.3 |
 //! | [`inherent`] | what a request of a kind needs | section 3.2, Eq. 2, and 3.5 |
 //! | [`rates`] | how fast each class arrives | section 3.5 |

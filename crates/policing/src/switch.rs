@@ -17,7 +17,7 @@ const CALM: Nanos = Nanos::from_secs(15);
 /// How requests are policed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policer {
-    /// By size and class, [`crate::batch`].
+    /// Many at once of a class and size, [`crate::batch`].
     Batch,
     /// By class and size, without looking at each: [`crate::threshold`].
     Threshold,

@@ -93,8 +93,9 @@ table! {
     /// Policing by class and size. A request is held to the mean that its class, or the pool's ladder, is owed; without
     /// either, to its class's highest percentile.
     pub struct Policing {
-        /// How: "batch" looks at sizes and classes, "threshold" at classes alone and costs less; "auto" goes over to
-        /// the second while the sentry itself is too busy for the first.
+        /// How: "batch" lets requests of a class and size wait for each other and looks at them together, "threshold" compares
+        /// each one's class and size with a limit, at once, and costs less; "auto" goes over to the second while the sentry
+        /// itself is too busy for the first.
         policy: PolicingPolicy = "off",
         /// Whether it acts.
         mode: Mode = "enforce",

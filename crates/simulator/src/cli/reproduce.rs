@@ -20,7 +20,7 @@ pub struct Args {
     /// Of everything random
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
-    /// Every other load and single runs, held to the same tolerances: within 55 s on two cores
+    /// Fewer loads, seeds and runs, within 55 s on two cores: simulations are held to the same tolerances, live runs judge no times
     #[arg(long)]
     quick: bool,
     /// Print JSON instead of text

@@ -10,8 +10,9 @@ use crate::{Ladder, Nanos};
 table! {
     /// Policing by class and size, as a pool of the sentry has it.
     pub struct Policing {
-        /// How: "batch" looks at sizes and classes, "threshold" at classes alone; "auto" goes over to the second while the
-        /// sentry itself is too busy for the first, which a simulated one never is.
+        /// How: "batch" lets requests of a class and size wait for each other and looks at them together, "threshold" compares
+        /// each one's class and size with a limit, at once; "auto" goes over to the second while the sentry itself is too busy
+        /// for the first, which a simulated one never is.
         policy: PolicingPolicy = "off",
         /// The mean response time that is owed at which arrival rate, beside the objectives of the classes.
         ladder: Option<Ladder>,
