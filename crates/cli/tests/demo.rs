@@ -115,6 +115,7 @@ fn the_crowd_is_policed_by_class_and_servers_come_and_go_with_it() {
     let admitted = |class: &str| crowd[class]["admitted_pct"].as_f64().unwrap();
     assert!(admitted("gold") >= admitted("silver") && admitted("silver") > admitted("bronze"), "{crowd}");
     assert!(crowd["bronze"]["refused"].as_u64().unwrap() > 0, "{crowd}");
+    assert_eq!(crowd["gold"]["promise_kept"], true, "{crowd}");
     for (phase, classes) in outcome["phases"].as_object().unwrap() {
         for (class, of) in classes.as_object().unwrap() {
             assert_eq!(of["errors"], 0, "{phase} {class}: {of}");
@@ -130,6 +131,7 @@ fn the_crowd_is_policed_by_class_and_servers_come_and_go_with_it() {
     let servers = &outcome["servers"];
     let count = |of: &str| servers[of].as_u64().unwrap();
     assert!(count("start") == 1 && count("most") > 1 && count("most") <= 6, "{servers}");
+    assert!(count("end") < count("most") && servers["first_returned_after_s"].is_number(), "{servers}");
     assert!(said.contains("refused  by policing") && said.contains("seed 1"), "{said}");
     assert!(fs::read_to_string(&picture).unwrap().starts_with("<svg"));
     fs::remove_file(picture).unwrap();
