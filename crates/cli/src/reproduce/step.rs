@@ -45,7 +45,7 @@ struct Times {
 
 impl Times {
     fn new(settings: Settings) -> Times {
-        let period = Nanos::from_secs(if settings.quick { 6 } else { 20 });
+        let period = Nanos::from_secs(if settings.quick { 4 } else { 20 });
         let step = Nanos(period.0 / 2);
         let back = step + period + period;
         // The quick form does not wait for the servers to be given back.
