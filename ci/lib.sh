@@ -83,8 +83,8 @@ reproduce() {
   judge "$1" >/dev/null
 }
 
-# judge PAPER: reads study.json; prints ` ID` for each experiment that failed. One of which nothing was judged has not run, unless all
-# that it says is why it could not: that is a skip, said aloud.
+# judge PAPER: reads study.json; prints ` ID` for each experiment that failed. One of which nothing was judged counts as not run, which
+# the manifest notices, unless all that it says is why it could not: that is a skip, said aloud.
 judge() {
   python3 - "$1" "$work/study.json" "$work/ids" <<'P'
 import json, sys
@@ -101,8 +101,7 @@ for experiment in experiments:
         print(f"  FAIL {row}", file=sys.stderr)
     only = experiment["rows"][0]["what"] if len(experiment["rows"]) == 1 else ""
     if not rows and not only.startswith("not measured: "):
-        print("  FAIL nothing of it was judged", file=sys.stderr)
-        failed.append(experiment["id"])
+        print("  for reading only: counts as not run", file=sys.stderr)
     elif not rows:
         print(f"SKIPPED: {sys.argv[1]} {experiment['id']}, {only}", file=sys.stderr)
         print("experiment", sys.argv[1], experiment["id"], file=open(sys.argv[3], "a"))
