@@ -141,3 +141,48 @@ impl<P: Provider> Worker<P> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::task::LocalSet;
+    use tokio::time::{Instant, sleep, sleep_until};
+
+    use super::*;
+
+    /// Says how many there are, and never how a step went.
+    struct Hangs;
+
+    impl Provider for Hangs {
+        const EVERY: Duration = Duration::from_millis(200);
+
+        async fn present(&mut self) -> Result<u32, String> {
+            Ok(2)
+        }
+
+        async fn step(&mut self, _: u32, _: &Traffic, _: Nanos) -> Result<Reality, String> {
+            pending().await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_step_that_hangs_is_given_up_and_said() {
+        let run = async {
+            let (_traffic, known) = watch::channel(Traffic::default());
+            let changed = Rc::new(Notify::new());
+            let actuator = Actuator::start("test".to_owned(), Hangs, known, Rc::clone(&changed));
+            changed.notified().await;
+            assert_eq!(actuator.present(), Some(2));
+            actuator.order(3);
+            let start = Instant::now();
+            sleep(LONGEST - Duration::from_secs(1)).await;
+            assert_eq!(actuator.reality(), Reality::default(), "it has its time");
+            sleep_until(start + LONGEST + Hangs::EVERY * 2).await;
+            let reality = actuator.reality();
+            assert_eq!(reality.failures, 1);
+            assert_eq!(reality.trouble.as_deref(), Some("hung for 30 s, given up"));
+        };
+        LocalSet::new().run_until(run).await;
+    }
+}

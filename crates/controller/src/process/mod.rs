@@ -374,3 +374,56 @@ async fn is_ready(port: u16, path: Option<&PathAndQuery>) -> bool {
         None => timeout(PATIENCE, TcpStream::connect(address)).await.is_ok_and(|stream| stream.is_ok()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_all_sentries_find_down_is_replaced_when_they_are_done_with_it() {
+        let free = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+        let ports = free.map(|listener| listener.local_addr().unwrap().port());
+        let spec = Spec {
+            name: "test".to_owned(),
+            command: vec!["sleep".to_owned(), "1000".to_owned()],
+            ports: ports.to_vec(),
+            ready: None,
+            most: 2,
+            start_timeout: Nanos::from_secs(1_000),
+            drain_timeout: Nanos::from_secs(1_000),
+            stop_timeout: Nanos::from_secs(1_000),
+            sentries: None,
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let places = Arc::new(Semaphore::new(2));
+        let at = Nanos::from_secs;
+        let mut servers = Processes::open(spec, directory.path(), places, at(0)).unwrap();
+        let quiet = Traffic::default();
+        assert_eq!(servers.step(1, &quiet, at(0)).await.unwrap().starting, 1);
+        // It answers by this test at its port.
+        let _listens = TcpListener::bind((Ipv4Addr::LOCALHOST, ports[0])).unwrap();
+        let first = [server(ports[0])];
+        assert_eq!(servers.step(1, &quiet, at(1)).await.unwrap().ready, first);
+        assert_eq!(servers.step(1, &quiet, at(40)).await.unwrap().ready, first, "nobody finds it down");
+
+        let down = Traffic { down: first.clone().into(), in_use: first.into() };
+        let reality = servers.step(1, &down, at(41)).await.unwrap();
+        assert_eq!((reality.ready, reality.leaving, reality.failures), (vec![], 1, 1));
+        assert_eq!(reality.trouble, Some(format!("port {}: the sentries find it down", ports[0])));
+        let reality = servers.step(1, &down, at(100)).await.unwrap();
+        assert_eq!((reality.starting, reality.leaving), (1, 1), "another, while the first has requests");
+        let _listens_too = TcpListener::bind((Ipv4Addr::LOCALHOST, ports[1])).unwrap();
+        assert_eq!(servers.step(1, &down, at(101)).await.unwrap().ready, [server(ports[1])]);
+
+        // Both are let go.
+        let mut now = at(102);
+        while servers.step(0, &quiet, now).await.unwrap().leaving > 0 {
+            now = now + Nanos::from_millis(1);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(
+            servers.reality(),
+            Reality { failures: 1, trouble: servers.trouble.clone(), ..Reality::default() }
+        );
+    }
+}
