@@ -134,6 +134,8 @@ struct Controller {
     /// Further sentries, where there may be any.
     more_sentries: Option<Actuator>,
     next_share: NextShare,
+    /// Further sentries that a shadow would have; none are ever started for it.
+    imagined: u32,
     /// Servers of pools that are provisioned no more, on their way out.
     forgotten: Vec<Actuator>,
     traffic: watch::Sender<Traffic>,
@@ -197,6 +199,7 @@ impl Controller {
             watch: SentryWatch::new(config.controller.sentry_busy_for),
             more_sentries,
             next_share,
+            imagined: 0,
             forgotten,
             traffic,
             changed,
@@ -231,9 +234,7 @@ impl Controller {
         self.sentries.follow(&self.addresses(), now);
         let rates = self.sentries.look(now).await;
         self.plan_servers(now, &rates);
-        if self.mode() == Mode::Enforce {
-            self.plan_sentries(now);
-        }
+        self.plan_sentries(now);
         self.tell().await;
         let down = self.sentries.down(clock::now());
         self.traffic.send_if_modified(|traffic| std::mem::replace(&mut traffic.down, down.clone()) != down);
@@ -313,26 +314,36 @@ impl Controller {
         }
     }
 
-    /// One sentry more, or one fewer, where that is called for and the last such change has been carried out.
+    /// One sentry more, or one fewer, where that is called for and the last such change has been carried out. A shadow only says so.
     fn plan_sentries(&mut self, now: Nanos) {
-        let Some(actuator) = &self.more_sentries else { return };
-        let (Some(present), reality) = (actuator.present(), actuator.reality()) else { return };
-        let Some(ordered) = actuator.ordered() else {
-            return actuator.order(present);
+        let Some(ports) = self.config.controller.sentry_ports else { return };
+        let mut busy = self.sentries.busy();
+        let planned = match &self.more_sentries {
+            Some(actuator) => {
+                let (Some(present), reality) = (actuator.present(), actuator.reality()) else { return };
+                let Some(ordered) = actuator.ordered() else {
+                    return actuator.order(present);
+                };
+                if reality.ready.len() as u32 != ordered || reality.starting + reality.leaving != 0 {
+                    return;
+                }
+                ordered
+            }
+            None => {
+                busy = with_imagined(&busy, self.imagined);
+                self.imagined
+            }
         };
-        let settled = reality.ready.len() as u32 == ordered && reality.starting + reality.leaving == 0;
-        let busy = self.sentries.busy();
-        if !settled {
-            return;
-        }
-        let most = self.config.controller.sentry_ports.map_or(0, |ports| ports.count());
         let (to, reason) = match self.watch.observe(now, &busy) {
-            Some(SentryChange::Add) if ordered < most => (ordered + 1, "a sentry is busy"),
-            Some(SentryChange::Return) if ordered > 0 => (ordered - 1, "fewer sentries are enough"),
+            Some(SentryChange::Add) if planned < ports.count() => (planned + 1, "a sentry is busy"),
+            Some(SentryChange::Return) if planned > 0 => (planned - 1, "fewer sentries are enough"),
             _ => return,
         };
-        actuator.order(to);
-        let change = change("sentries", ordered, to, reason.to_owned(), self.mode());
+        match &self.more_sentries {
+            Some(actuator) => actuator.order(to),
+            None => self.imagined = to,
+        }
+        let change = change("sentries", planned, to, reason.to_owned(), self.mode());
         self.status.send_modify(|status| status.changed(change));
     }
 
@@ -381,9 +392,12 @@ impl Controller {
             busy: sentry.reading.as_ref().and_then(|reading| reading.busy),
             trouble: sentry.trouble.clone(),
         };
-        let more_sentries = self.more_sentries.as_ref().map(|actuator| {
-            let Reality { starting, leaving, trouble, failures, .. } = actuator.reality();
-            MoreSentries { planned: actuator.ordered().unwrap_or(0), starting, leaving, trouble, failures }
+        let more_sentries = self.config.controller.sentry_ports.map(|_| {
+            let more = self.more_sentries.as_ref();
+            let planned = more.map_or(self.imagined, |actuator| actuator.ordered().unwrap_or(0));
+            let Reality { starting, leaving, trouble, failures, .. } =
+                more.map(Actuator::reality).unwrap_or_default();
+            MoreSentries { planned, starting, leaving, trouble, failures }
         });
         let pool =
             |pool: &Provisioned| pool.status(&self.config.pools[pool.index], &self.classes(pool.index));
@@ -423,6 +437,15 @@ impl Controller {
             }
             () = signals.wait() => {}
         }
+    }
+}
+
+/// How busy each would be if so many more did their part of the work of those that there are.
+fn with_imagined(busy: &[f64], imagined: u32) -> Vec<f64> {
+    let all = busy.len() + imagined as usize;
+    match (busy, imagined) {
+        ([], _) | (_, 0) => busy.to_vec(),
+        _ => vec![busy.iter().sum::<f64>() / all as f64; all],
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use crate::harness::{PAGES, PATIENCE, Place, is_alive, ports, shop, until};
 use crate::sentry::Sentry;
 
@@ -63,6 +65,39 @@ fn a_shadow_says_what_it_would_do_and_does_nothing() {
     until(PATIENCE, "it would have more", || place.pool()["planned"].as_u64() >= Some(4));
     assert!(place.log("log").contains("enforced=false"), "{}", place.log("log"));
     assert!(sentry.state().orders.is_empty() && place.pids().is_empty());
+}
+
+#[test]
+fn a_shadow_says_once_that_it_would_have_a_further_sentry_and_that_it_would_not_any_more() {
+    let sentry = Sentry::start(&["shop"]);
+    sentry.state().servers.insert("shop".to_owned(), vec!["127.0.0.1:9001".to_owned()]);
+    sentry.state().busy = 0.95;
+    let (first, last) = ports(2);
+    let settings = format!(
+        "sentries = [\"{}\"]\nmode = \"shadow\"\nsentry_ports = \"{first}-{last}\"\nsentry_busy_for = \"1s\"",
+        sentry.address
+    );
+    let place = Place::new(
+        &settings,
+        "[pool.shop]\nservers = [\"127.0.0.1:9001\"]\n[class.default]\nslo = { mean = \"100ms\" }\n",
+    );
+    let _controller = place.start("log", &[]);
+    let plan = || serde_json::from_str(&place.get("/plan").unwrap_or_default()).unwrap_or(Value::Null);
+    let more = || plan()["more_sentries"]["planned"].clone();
+    until(PATIENCE, "it would have one more", || more() == 1);
+    let change = plan()["changes"][0].clone();
+    let said = ["of", "from", "to", "reason", "enforced"].map(|name| change[name].clone());
+    assert_eq!(json!(said), json!(["sentries", 0, 1, "a sentry is busy", false]));
+    // Two would do with this load, so no second is asked for, however long it lasts.
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(plan()["changes"].as_array().unwrap().len(), 1);
+    sentry.state().busy = 0.1;
+    until(PATIENCE, "it would return it", || more() == 0);
+    let log = place.log("log");
+    assert_eq!(log.matches("of=sentries").count(), 2, "{log}");
+    assert_eq!(log.matches("enforced=false").count(), 2, "{log}");
+    assert!(sentry.state().orders.is_empty() && place.pids().is_empty());
+    assert!(!place.directory.path().join("state").exists(), "it leaves no trace");
 }
 
 #[test]
