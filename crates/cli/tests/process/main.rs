@@ -7,9 +7,11 @@ mod busy;
 mod group;
 mod harness;
 mod lifecycle;
+mod policers;
 mod pools;
 #[path = "../common/ports.rs"]
 mod ports;
+mod promises;
 mod record;
 mod reload;
 mod several;
