@@ -418,7 +418,7 @@ mod tests {
         // Both are let go.
         let mut now = at(102);
         while servers.step(0, &quiet, now).await.unwrap().leaving > 0 {
-            now = now + Nanos::from_millis(1);
+            now += Nanos::from_millis(1);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         assert_eq!(
