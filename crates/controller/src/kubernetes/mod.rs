@@ -157,6 +157,7 @@ impl Deployment {
             // Those that Kubernetes has not made yet among them.
             starting: unready.max(wanted.saturating_sub(ready.len() as u32)),
             leaving,
+            waits: false,
             trouble: self.trouble.clone().or_else(stuck).or_else(down),
             failures: self.failures,
             ready,
