@@ -22,6 +22,10 @@ use self::api::{Api, Phase, Pod};
 use crate::backoff::Backoff;
 use crate::provider::{Provider, Reality, Traffic};
 
+/// How long the replicas must be those wanted until it is forgotten that somebody else set them: longer than an autoscaler takes to
+/// do so again.
+const SETTLED: Nanos = Nanos::from_secs(60);
+
 /// What is scaled, and what its pods are to a sentry.
 #[derive(Clone, Debug)]
 pub struct Spec {
@@ -57,8 +61,10 @@ pub struct Deployment {
     /// Places for servers of all pools, and those that this one has.
     places: Arc<Semaphore>,
     held: Vec<OwnedSemaphorePermit>,
-    /// The replicas that were set last.
+    /// The replicas that were set last; nothing where that is not certain.
     set: Option<u32>,
+    /// Since when they are those wanted.
+    agreed_since: Option<Nanos>,
     /// How setting them goes.
     backoff: Backoff,
     trouble: Option<String>,
@@ -75,6 +81,7 @@ impl Deployment {
             places,
             held: Vec::new(),
             set: None,
+            agreed_since: None,
             backoff: Backoff::default(),
             trouble: None,
             failures: 0,
@@ -102,31 +109,38 @@ impl Deployment {
     /// looking at the pods.
     async fn scale(&mut self, wanted: u32, replicas: u32, now: Nanos) -> u32 {
         if wanted == replicas {
-            self.backoff.succeeded();
-            self.trouble = None;
+            let is_settled = now.since(*self.agreed_since.get_or_insert(now)) >= SETTLED;
+            if is_settled {
+                self.backoff.succeeded();
+            }
+            // An error is over, whereas somebody else may come back.
+            if is_settled || self.set.is_none() {
+                self.trouble = None;
+            }
             return replicas;
         }
+        self.agreed_since = None;
         if !self.backoff.allows(now) {
             return replicas;
         }
-        if self.set == Some(wanted) {
+        let is_overruled = self.set == Some(wanted);
+        // It may be heard nevertheless where an error comes back, or nothing.
+        self.set = None;
+        if let Err(error) = self.api.set_replicas(wanted).await {
+            self.failed(now, error);
+            return replicas;
+        }
+        log::info!(pool:% = self.spec.name, from = replicas, to = wanted; "deployment scaled");
+        self.set = Some(wanted);
+        self.trouble = None;
+        if is_overruled {
             let what = format!(
                 "somebody else set the replicas of {} to {replicas}; remove its HorizontalPodAutoscaler, if it has one",
                 self.spec.deployment
             );
             self.failed(now, what);
         }
-        match self.api.set_replicas(wanted).await {
-            Ok(()) => {
-                log::info!(pool:% = self.spec.name, from = replicas, to = wanted; "deployment scaled");
-                self.set = Some(wanted);
-                wanted
-            }
-            Err(error) => {
-                self.failed(now, error);
-                replicas
-            }
-        }
+        wanted
     }
 
     fn reality(&self, wanted: u32, mut pods: Vec<Pod>, traffic: &Traffic) -> Reality {

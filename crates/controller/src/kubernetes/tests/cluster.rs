@@ -24,6 +24,8 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 #[derive(Clone, Copy, PartialEq)]
 pub enum Fault {
     Status(u16),
+    /// The same, though it did what it was asked.
+    Done(u16),
     Text(&'static str),
     Silence,
 }
@@ -177,6 +179,10 @@ async fn answer(
     let (code, text) = match fault {
         Some(Fault::Silence) => std::future::pending().await,
         Some(Fault::Status(code)) => (code, failure(code, "so it is")),
+        Some(Fault::Done(code)) => {
+            known(&mut state.borrow_mut(), &parts.method, &path, &query, &body);
+            (code, failure(code, "so it is"))
+        }
         Some(Fault::Text(text)) => (200, text.to_owned()),
         None => known(&mut state.borrow_mut(), &parts.method, &path, &query, &body),
     };

@@ -248,6 +248,63 @@ fn somebody_else_who_scales_it_is_noticed_and_not_fought_for_long() {
 }
 
 #[test]
+fn an_autoscaler_that_takes_its_time_is_not_fought_for_ever_either() {
+    run(async {
+        let cluster = Cluster::start(1, &[]).await;
+        let mut shop = shop(&cluster, &places(5));
+        let (mut said, mut last) = (0, 0);
+        for at_s in 0..600 {
+            if at_s % 15 == 14 {
+                cluster.state.borrow_mut().replicas = 4;
+            }
+            if at_s % 2 == 0 {
+                let trouble = step(&mut shop, 3, at_s).await.trouble;
+                said += u32::from(trouble.is_some_and(|it| it.contains("HorizontalPodAutoscaler")));
+            }
+            if at_s == 300 {
+                last = cluster.state.borrow().patches.len();
+            }
+        }
+        let attempts = cluster.state.borrow().patches.len();
+        assert!(attempts - last <= 5, "{attempts} {last}: one a minute");
+        assert!(said > 280, "{said}: it is said all the time");
+
+        // It is gone. A minute of agreement, and it is forgotten.
+        step(&mut shop, 3, 700).await;
+        step(&mut shop, 3, 702).await;
+        assert!(step(&mut shop, 3, 760).await.trouble.is_some());
+        assert_eq!(step(&mut shop, 3, 762).await.trouble, None);
+        for at_s in [764, 766] {
+            cluster.state.borrow_mut().replicas = 4;
+            step(&mut shop, 3, at_s).await;
+            assert_eq!(cluster.state.borrow().replicas, 3, "the first waits are short again");
+        }
+    });
+}
+
+#[test]
+fn nobody_is_blamed_for_what_was_set_in_spite_of_an_error() {
+    run(async {
+        let cluster = Cluster::start(1, &[]).await;
+        let mut shop = shop(&cluster, &places(5));
+        assert_eq!(step(&mut shop, 3, 0).await.trouble, None);
+        cluster.fault(Some((Method::PATCH, Fault::Done(504))));
+        let trouble = step(&mut shop, 5, 2).await.trouble.unwrap();
+        assert!(trouble.contains("504 GatewayTimeout") && cluster.state.borrow().replicas == 5, "{trouble}");
+
+        cluster.fault(None);
+        let reality = step(&mut shop, 3, 4).await;
+        assert_eq!((reality.trouble, reality.failures), (None, 1));
+        assert_eq!(cluster.state.borrow().asked(), [3, 5, 3]);
+
+        // Nor is the error said for longer than it lasts.
+        cluster.fault(Some((Method::PATCH, Fault::Done(504))));
+        assert!(step(&mut shop, 5, 10).await.trouble.is_some());
+        assert_eq!(step(&mut shop, 5, 12).await.trouble, None);
+    });
+}
+
+#[test]
 fn while_the_server_is_gone_what_was_known_stays() {
     run(async {
         let mut cluster = Cluster::start(2, &[ready(1), ready(2)]).await;
