@@ -5,6 +5,7 @@
 
 use std::error::Error;
 use std::net::IpAddr;
+use std::thread;
 use std::time::Duration;
 
 use kube::api::{ListParams, Patch, PatchParams};
@@ -12,13 +13,18 @@ use kube::client::AuthError;
 use kube::config::KubeconfigError;
 use kube::core::Request;
 use kube::{Client, Config};
+use plimsoll_core::Nanos;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 /// How long one answer may take: the three of a step together take less than whoever drives it allows.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the credentials may take: a command that asks a server for them does not take longer.
+const CREDENTIALS_PATIENCE: Duration = Duration::from_secs(10);
 /// As whom the server notes the changes.
 const FIELD_MANAGER: &str = "plimsoll";
 /// Pods that are read at most, for each that there may be: a rollout has the new beside the old, and both may be ending.
@@ -35,7 +41,28 @@ pub async fn connect() -> Result<Client, String> {
     let mut config = Config::infer().await.map_err(|error| words(&error))?;
     // Whoever drives the provider tries again, and says so.
     config.default_retry = false;
-    Client::try_from(config).map_err(|error| words(&error))
+    client(config, CREDENTIALS_PATIENCE).await
+}
+
+/// The client of a configuration, for which there is so much patience. It is made in a thread of its own, for a command that prints
+/// credentials is waited for there; not in `spawn_blocking`, for which the end of the runtime would wait, too.
+pub async fn client(config: Config, patience: Duration) -> Result<Client, String> {
+    let (sender, made) = oneshot::channel();
+    let runtime = Handle::current();
+    let make = move || {
+        let _runtime = runtime.enter();
+        // Nobody waits for one that is late.
+        let _ = sender.send(Client::try_from(config).map_err(|error| words(&error)));
+    };
+    let thread = thread::Builder::new().name("credentials".to_owned()).spawn(make);
+    thread.map_err(|error| format!("no thread for the credentials: {error}"))?;
+    match timeout(patience, made).await {
+        Ok(made) => made.unwrap_or_else(|_| Err("the credentials cannot be used".to_owned())),
+        Err(_) => Err(format!(
+            "no credentials within {}; does the kubeconfig's command for them wait for something? `kubectl auth whoami` may say",
+            Nanos::from(patience)
+        )),
+    }
 }
 
 /// One Deployment.

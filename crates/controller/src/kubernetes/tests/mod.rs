@@ -2,6 +2,7 @@
 
 mod cluster;
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::rc::Rc;
 
@@ -9,7 +10,7 @@ use http::Method;
 use kube::config::Kubeconfig;
 use serde_json::json;
 use tokio::sync::{Notify, watch};
-use tokio::task::LocalSet;
+use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep};
 
 use self::cluster::{Cluster, Fault, leaving, pod, ready, unready};
@@ -360,29 +361,37 @@ fn the_server_must_have_the_certificate_that_is_expected_and_is_shown_the_token(
     });
 }
 
+/// A kubeconfig with this user.
+fn config(user: serde_json::Value) -> String {
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "a",
+        "clusters": [{ "name": "a", "cluster": { "server": "http://127.0.0.1:1" } }],
+        "contexts": [{ "name": "a", "context": { "cluster": "a", "user": "a" } }],
+        "users": [{ "name": "a", "user": user }],
+    })
+    .to_string()
+}
+
+/// A user whose credentials a command prints.
+fn command(script: &str) -> serde_json::Value {
+    json!({ "exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never",
+        "command": "sh", "args": ["-c", script],
+    } })
+}
+
+/// The client of a kubeconfig.
+async fn client(text: &str, patience: Duration) -> Result<kube::Client, String> {
+    let config = Kubeconfig::from_yaml(text).map_err(|error| api::words(&error))?;
+    let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await;
+    api::client(config.map_err(|error| api::words(&error))?, patience).await
+}
+
 #[test]
 fn errors_say_what_is_wrong_and_no_secret() {
     run(async {
-        let config = |user: serde_json::Value| {
-            json!({
-                "apiVersion": "v1", "kind": "Config", "current-context": "a",
-                "clusters": [{ "name": "a", "cluster": { "server": "http://127.0.0.1:1" } }],
-                "contexts": [{ "name": "a", "context": { "cluster": "a", "user": "a" } }],
-                "users": [{ "name": "a", "user": user }],
-            })
-            .to_string()
-        };
-        let command = |script: &str| {
-            json!({ "exec": {
-                "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never",
-                "command": "sh", "args": ["-c", script],
-            } })
-        };
         let failed = |text: String| async move {
-            let config = Kubeconfig::from_yaml(&text).map_err(|error| api::words(&error))?;
-            let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await;
-            let config = config.map_err(|error| api::words(&error))?;
-            let client = kube::Client::try_from(config).map_err(|error| api::words(&error))?;
+            let client = client(&text, Duration::from_secs(60)).await?;
             Api::new(client, None, "shop", 1).scale().await.map(|_| ())
         };
         for (text, expected) in [
@@ -401,4 +410,31 @@ fn errors_say_what_is_wrong_and_no_secret() {
             assert!(error.contains(expected) && !error.contains("hush"), "{error}");
         }
     });
+}
+
+#[test]
+fn a_command_for_credentials_that_hangs_keeps_nobody_from_going_on_or_ending() {
+    let directory = tempfile::tempdir().unwrap();
+    let (there, ended) = (directory.path(), directory.path().join("ended"));
+    // It waits for the directory to go, or where the test has failed for a minute.
+    let script = format!(
+        "for i in $(seq 600); do [ -d {} ] || exit; sleep 0.1; done; : > {} # hush",
+        there.display(),
+        ended.display()
+    );
+    let text = config(command(&script));
+    run(async {
+        let ticks = Rc::new(Cell::new(0));
+        let ticking = Rc::clone(&ticks);
+        spawn_local(async move {
+            loop {
+                sleep(Duration::from_millis(10)).await;
+                ticking.set(ticking.get() + 1);
+            }
+        });
+        let error = client(&text, Duration::from_millis(200)).await.err().unwrap();
+        assert!(error.contains("no credentials within 200ms") && !error.contains("hush"), "{error}");
+        assert!(ticks.get() > 0, "others go on meanwhile");
+    });
+    assert!(!ended.exists(), "who gives up need not wait for it");
 }
