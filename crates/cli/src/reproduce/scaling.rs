@@ -25,9 +25,7 @@ const WORKERS: u32 = 8;
 const TIERS: [(&str, f64); 3] = [("gold", 0.2), ("silver", 0.3), ("bronze", 0.5)];
 /// Runs at each rate; the median counts. The quick form has one.
 const RUNS: usize = 3;
-/// CPU time that a refused request may cost at the highest rate, in microseconds. The quick form only shows what it costs: seconds on a
-/// machine that others use say little about microseconds.
-const MOST_US: [(&str, f64); 2] = [("batch", 22.0), ("threshold", 16.7)];
+const POLICERS: [&str; 2] = ["batch", "threshold"];
 /// Less than that, in per cent, is not "nearly everything".
 const REFUSED_PCT: f64 = 90.0;
 
@@ -46,14 +44,16 @@ pub fn fig4(settings: Settings) -> Result<Findings, String> {
     let (mut rows, mut lines) = (Vec::new(), Vec::new());
     let paper = values::cataclysm();
     let theirs = [paper.fig4_batch_saturates_requests_per_s, paper.fig4_threshold_saturates_requests_per_s];
-    for ((policer, most_us), theirs) in MOST_US.into_iter().zip(theirs) {
+    for (policer, theirs) in POLICERS.into_iter().zip(theirs) {
         let runs = runtime.block_on(measure(policer, settings))?;
+        // At rates that leave the sentry time it wakes up for fewer requests at once than when it is saturated, which is measured in
+        // benches/gateways/policing, where our own limits are judged.
         let at_most = runs.last().map_or(f64::NAN, |run| run.cost_us);
-        let what = format!("{policer}: CPU of a refused request, us");
-        rows.push(match settings.quick {
-            true => Row::beside(what, None, Some(at_most)),
-            false => Row::no_more(what, most_us, at_most),
-        });
+        rows.push(Row::beside(
+            format!("{policer}: CPU of a refused request at the highest rate, us"),
+            None,
+            Some(at_most),
+        ));
         let refused_pct = runs.iter().map(|run| run.refused_pct).fold(f64::INFINITY, f64::min);
         rows.push(Row::no_less(
             format!("{policer}: refused, at the rate of the fewest, %"),
@@ -61,7 +61,11 @@ pub fn fig4(settings: Settings) -> Result<Findings, String> {
             refused_pct,
         ));
         let what = format!("{policer}: requests/s that keep a core busy");
-        rows.push(Row::beside(what, Some(theirs), Some(1e6 / at_most)));
+        // Seconds on a machine that others use say little about microseconds, so the quick form only shows it.
+        rows.push(match settings.quick {
+            true => Row::beside(what, Some(theirs), Some(1e6 / at_most)),
+            false => Row::no_less(format!("{what} (paper: {theirs})"), theirs, 1e6 / at_most),
+        });
         let points = runs.iter().map(|run| (run.rate_per_s, run.utilisation_pct)).collect();
         lines.push(Line { name: policer.to_owned(), points });
     }
