@@ -4,6 +4,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 touch "$work/ids"
 passed=0 failed=() skipped=()
+# Tests that were run once more, and how many may be after one run.
+again=() most_again=4
 
 # step NAME COMMAND...: runs and counts one step. Exit code 77 is a skip.
 step() {
@@ -45,16 +47,40 @@ install_clippy() { rustup component add clippy; }
 have_python3() { command -v python3; }
 install_python3() { ci/servers.sh install; }
 have_cargo-deny() { command -v cargo-deny; }
-install_cargo-deny() { cargo install --locked cargo-deny; }
+# Built without optimisation: they run once.
+install_cargo-deny() { cargo install --debug --locked cargo-deny; }
 have_cargo-fuzz() { command -v cargo-fuzz; }
-install_cargo-fuzz() { cargo install --locked cargo-fuzz; }
+install_cargo-fuzz() { cargo install --debug --locked cargo-fuzz; }
 have_servers() { PATH="$PATH:$(go env GOPATH 2>/dev/null)/bin" && ci/servers.sh check; }
+have_postgresql() { ci/servers.sh postgresql; }
+install_postgresql() { ci/servers.sh install; }
 install_servers() { ci/servers.sh install; }
+# The bytes of a BPF object depend on the compiler, so it is this one.
+have_bpf() { command -v clang-14 && command -v llvm-strip-14 && [ -e /usr/include/libelf.h ] && [ -e /usr/include/zlib.h ]; }
+install_bpf() {
+  local sudo
+  sudo=$([ "$(id -u)" = 0 ] || echo sudo)
+  $sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq clang-14 llvm-14 libelf-dev zlib1g-dev
+}
+have_otel() { ci/otel/telemetry.py check; }
+install_otel() { ci/otel/telemetry.py install; }
+have_sdks() { ci/sdk.sh check; }
+install_sdks() { ci/sdk.sh install; }
 
-# tests ARGUMENTS...: cargo test, remembering the id of every test that passed.
+# tests ARGUMENTS...: cargo test, remembering the id of every test that passed. Of a few that fail, those of real processes on a machine that is
+# shared may have been disturbed: they are run once more, by themselves, and told of at the end.
 tests() {
   cargo test --no-fail-fast "$@" 2>&1 | tee "$work/tests.log"
-  local code=${PIPESTATUS[0]}
+  local code=${PIPESTATUS[0]} failures
+  mapfile -t failures < <(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$work/tests.log" | sort -u)
+  # A program that crashes says no result, and is not run again.
+  if [ "$code" -ne 0 ] && [ ${#failures[@]} -gt 0 ] && [ ${#failures[@]} -le "$most_again" ] &&
+    [ "$(grep -c '^error: .*test failed, to rerun pass' "$work/tests.log")" -eq "$(grep -c '^test result: FAILED' "$work/tests.log")" ]; then
+    printf 'once more: %s\n' "${failures[@]}"
+    cargo test --no-fail-fast "$@" -- --test-threads 1 --exact "${failures[@]}" 2>&1 | tee -a "$work/tests.log"
+    code=${PIPESTATUS[0]}
+    again+=("${failures[@]}")
+  fi
   awk '
     /^ +Running / { binary = $0; sub(/.*\//, "", binary); sub(/-[0-9a-f]+\)$/, "", binary) }
     /^ +Doc-tests / { binary = "doc-" $2 }
@@ -133,6 +159,7 @@ manifest() {
 finish() {
   printf '\n'
   for name in "${skipped[@]}"; do echo "SKIPPED: $name"; done
+  for name in "${again[@]}"; do echo "run twice: $name"; done
   for name in "${failed[@]}"; do echo "FAILED: $name"; done
   echo "steps: $passed passed, ${#failed[@]} failed, ${#skipped[@]} skipped"
   [ ${#failed[@]} -eq 0 ]

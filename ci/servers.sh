@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The servers and tools that are not ours and that the checks run the sentry beside.
-#   ci/servers.sh check     exit 0 if all are here; names what is missing
-#   ci/servers.sh install   apt and go; stops what apt starts
+#   ci/servers.sh check       exit 0 if all are here, but for PostgreSQL; names what is missing
+#   ci/servers.sh postgresql  exit 0 if PostgreSQL is here, which the tests overload
+#   ci/servers.sh install     apt and go; stops what apt starts
 set -uo pipefail
 export PATH="$PATH:$(go env GOPATH 2>/dev/null)/bin"
 
@@ -12,7 +13,12 @@ missing() {
   python3 -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
 }
 
+have_postgresql() {
+  command -v initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb'
+}
+
 case ${1:-check} in
+  postgresql) have_postgresql >/dev/null ;;
   check)
     lacking=$(missing | xargs)
     [ -z "$lacking" ] || { echo "missing: $lacking"; exit 1; }
@@ -29,6 +35,7 @@ case ${1:-check} in
         *) packages+=("$tool") ;;
       esac
     done
+    have_postgresql >/dev/null || packages+=(postgresql)
     if [ ${#packages[@]} -gt 0 ]; then
       $sudo apt-get update -qq
       # apt would start the daemons that it installs; the checks start their own, on ports of their own.
@@ -42,5 +49,5 @@ case ${1:-check} in
     fi
     command -v grpcurl >/dev/null || go install github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3
     ;;
-  *) sed -n '2,4s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -42,6 +42,8 @@ const DIP_WEIGHT: f64 = 0.8;
 pub struct AdaptiveSlots {
     in_service: AtomicU32,
     slots: AtomicU32,
+    /// What somebody else found, who sees more; zero while nobody does.
+    told: AtomicU32,
     max: AtomicU32,
     classes: Box<[Measured]>,
     // Only `tick` touches it, and only tries.
@@ -86,6 +88,7 @@ impl AdaptiveSlots {
         AdaptiveSlots {
             in_service: AtomicU32::new(0),
             slots: AtomicU32::new(initial),
+            told: AtomicU32::new(0),
             max: AtomicU32::new(max),
             classes: (0..classes).map(|_| Measured::default()).collect(),
             control: std::sync::Mutex::new(Control {
@@ -100,9 +103,32 @@ impl AdaptiveSlots {
         }
     }
 
-    /// The slots found so far.
+    /// The slots found so far, or told.
     pub fn slots(&self) -> u32 {
-        self.slots.load(Relaxed)
+        match self.told.load(Relaxed) {
+            0 => self.slots.load(Relaxed),
+            told => told,
+        }
+    }
+
+    /// Somebody who sees how the servers' workers fare found so many slots, at least one; that holds until told otherwise. With nothing, it
+    /// watches again, and goes on from what it was told last. False, and nothing done, where a tick is under way.
+    pub fn tell(&self, slots: Option<u32>) -> bool {
+        let Ok(mut control) = self.control.try_lock() else { return false };
+        let before = self.told.swap(slots.map_or(0, |slots| slots.max(1)), Relaxed);
+        if slots.is_none() && before > 0 {
+            self.take();
+            control.level = f64::from(before.min(self.max.load(Relaxed)));
+            control.level_at_dip = control.level;
+            control.slow_start = false;
+            let level = control.level;
+            control.limit.move_to(level);
+            if !matches!(control.dip, Dip::Next(_)) {
+                control.dip = Dip::Next(control.window_began + DIP_EVERY);
+            }
+            self.publish(level);
+        }
+        true
     }
 
     /// There are `to` instead of `from` of what the slots were found for, both at least one: what was found holds in
@@ -144,7 +170,10 @@ impl AdaptiveSlots {
     /// Ends a window where it is full; returns when it wants to look again.
     pub fn tick(&self, now: Nanos) -> Nanos {
         if let Ok(mut control) = self.control.try_lock() {
-            self.step(&mut control, now);
+            match self.told.load(Relaxed) {
+                0 => self.step(&mut control, now),
+                _ => control.window_began = now,
+            }
         }
         now + STEP
     }

@@ -264,6 +264,16 @@ impl Gate {
         scaled
     }
 
+    /// Somebody beside the servers found how many requests are best served at once, at least one; a gate that would find it itself takes that
+    /// until it is told nothing. To be called by whoever calls [`Gate::tick`]; false where somebody else does right now, and then
+    /// nothing has changed. Without effect on a gate that has a fixed number.
+    pub fn tell_slots(&self, slots: Option<u32>) -> bool {
+        let Some(adaptive) = &self.adaptive else { return true };
+        let told = adaptive.tell(slots);
+        self.estimator.set_slots(adaptive.slots());
+        told
+    }
+
     /// Requests served at once, as estimated with.
     pub fn slots(&self) -> u32 {
         self.estimator.slots()

@@ -237,6 +237,27 @@ fn adaptive_slots_reach_the_estimates() {
     assert_eq!(Some(gate.slots()), gate.recommended_slots());
 }
 
+#[test]
+fn told_slots_hold_until_nobody_tells_and_are_what_it_goes_on_from() {
+    let spec = |slots| GateSpec {
+        slos: vec![slo(18, 50)],
+        ranks: Vec::new(),
+        fair_share: vec![],
+        slots,
+        max_queue: 800,
+        start: Nanos::ZERO,
+    };
+    let gate = build::gate(spec(Slots::Adaptive { initial: 4, max: 64 }), &Policy::None, &["default"]);
+    assert!(gate.tell_slots(Some(17)));
+    (0..100).for_each(|i| _ = gate.tick(ms(50 * i)));
+    assert_eq!((gate.slots(), gate.recommended_slots()), (17, Some(17)));
+    assert!(gate.tell_slots(None));
+    assert_eq!((gate.slots(), gate.recommended_slots()), (17, Some(17)), "as good a beginning as any");
+    let fixed = build::gate(spec(Slots::Fixed(8)), &Policy::None, &["default"]);
+    assert!(fixed.tell_slots(Some(17)));
+    assert_eq!((fixed.slots(), fixed.recommended_slots()), (8, None));
+}
+
 /// Requests that the gate lets in at once, after a hundred that ended so.
 fn lets_in_after(policy: &Policy, outcome: Outcome) -> u32 {
     let gate = warm_gate(policy, 10, 800);

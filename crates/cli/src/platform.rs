@@ -1,9 +1,6 @@
 //! A whole platform for a tool to load and look at: a sentry, a controller, and the web services that the controller starts and stops.
 
-use std::fs::File;
 use std::net::SocketAddr;
-use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
 use http::{Method, Uri};
@@ -14,15 +11,15 @@ use plimsoll_testbed::pages::MIX;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::processes::{Process, free_addresses, get, plimsoll, ready};
+use crate::processes::{
+    Process, configure, directory, free_addresses, get, plimsoll, ready, role, said, uri,
+};
 
 /// How long the first servers may take to be there.
 const READY_TRIES: u32 = 100;
 const READY_PAUSE: Duration = Duration::from_millis(100);
 /// From one look at a platform under load to the next.
 const LOOK: Duration = Duration::from_millis(250);
-/// The last lines of a log that are worth showing, at most.
-const LAST_LINES: usize = 5;
 
 /// The processes. Dropping it ends them all.
 pub struct Platform {
@@ -67,27 +64,18 @@ impl Platform {
     /// # Errors
     /// What did not start, with the last lines of its log.
     pub async fn start(controller: &str, pools: &str) -> Result<Platform, String> {
-        let directory = tempfile::Builder::new().prefix("plimsoll-").tempdir();
-        let directory = directory.map_err(|e| format!("cannot make a directory for temporary files: {e}"))?;
+        let directory = directory()?;
         let [listen, admin, plan_at] = free_addresses()?;
         let config = format!(
             "[sentry]\nlisten = \"{listen}\"\nadmin = \"{admin}\"\ndrain_timeout = \"2s\"\n\n\
              [controller]\nadmin = \"{plan_at}\"\nstate = {:?}\n{controller}\n{pools}",
             directory.path().join("state")
         );
-        let file = directory.path().join("plimsoll.toml");
-        std::fs::write(&file, config).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
-        let role = |role: &str, more: &[&str]| {
-            let mut command = plimsoll()?;
-            let log = directory.path().join(role);
-            let log = File::create(&log).map_err(|e| format!("cannot write {}: {e}", log.display()))?;
-            command.arg(role).arg("--config").arg(&file).args(more).stdout(Stdio::null()).stderr(log);
-            Process::start(command)
-        };
-        let sentry = role("sentry", &[])?;
+        configure(directory.path(), &config)?;
+        let sentry = role(directory.path(), "sentry", &[])?;
         ready(admin).await.map_err(|error| error + &said(directory.path(), "sentry"))?;
         // What it has started is to end with it.
-        let controller = role("controller", &["--stop-servers"])?;
+        let controller = role(directory.path(), "controller", &["--stop-servers"])?;
         let platform = Platform {
             listen,
             admin,
@@ -185,11 +173,6 @@ async fn read(admin: SocketAddr, path: &str) -> Result<Value, String> {
     serde_json::from_str(&answer).map_err(|e| format!("http://{admin}{path}: {e}"))
 }
 
-/// The root of what listens there.
-pub fn uri(addr: SocketAddr) -> Uri {
-    Uri::try_from(format!("http://{addr}/")).expect("an address makes a URI")
-}
-
 /// How a web service with so many workers is started on `{port}`, as the config wants it.
 ///
 /// # Errors
@@ -216,12 +199,4 @@ pub fn mix<'a>(classes: impl IntoIterator<Item = (&'a str, f64)>, deadline: Opti
         })
     });
     Mix { requests: requests.collect() }
-}
-
-/// The last lines that a role has said.
-fn said(directory: &Path, role: &str) -> String {
-    let log = std::fs::read_to_string(directory.join(role)).unwrap_or_default();
-    let lines: Vec<&str> = log.lines().collect();
-    let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
-    last.iter().map(|line| format!("\n  {role}: {line}")).collect()
 }

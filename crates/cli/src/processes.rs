@@ -1,19 +1,25 @@
 //! What a tool that needs real processes starts, and how it ends them: web services, a sentry, its config.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use plimsoll_testbed::cpu_cap::family;
+use http::Uri;
+use plimsoll_testbed::control_group::family;
+use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// How long a sentry may take to be ready.
+/// How long a role may take to be ready.
 const READY_TRIES: u32 = 100;
 const READY_PAUSE: Duration = Duration::from_millis(100);
+/// The config of the roles in a directory.
+const CONFIG: &str = "plimsoll.toml";
+/// The last lines of a log that are worth showing, at most.
+const LAST_LINES: usize = 5;
 
 /// A child that ends when it is dropped, or when this program is killed.
 pub struct Process(Child);
@@ -43,16 +49,35 @@ impl Process {
 }
 
 impl Process {
+    /// Starts one of the testbed's servers, and waits for the line of JSON that it says when it is ready.
+    pub fn start_testbed(mut command: Command, what: &str) -> Result<(Process, serde_json::Value), String> {
+        command.arg("--json").stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut process = Process::start(command)?;
+        let stdout = process.0.stdout.take().ok_or_else(|| format!("{what} has no output"))?;
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line).map_err(|e| e.to_string())?;
+        let ready = serde_json::from_str(&line).map_err(|e| format!("{what} did not start: {e}"))?;
+        Ok((process, ready))
+    }
+
     /// Its process id.
     pub fn id(&self) -> u32 {
         self.0.id()
+    }
+
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        matches!(self.0.try_wait(), Ok(Some(_)))
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if let Some(pid) = rustix::process::Pid::from_raw(self.0.id() as i32) {
-            // It may have ended already.
+        // Once it is known to have ended its number may be somebody else's.
+        if !self.has_ended()
+            && let Some(pid) = rustix::process::Pid::from_raw(self.0.id() as i32)
+        {
+            // It may have ended since.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
         let _ = self.0.wait();
@@ -77,36 +102,33 @@ impl Page {
     /// Starts one with so many workers.
     pub fn start(workers: u32) -> Result<Page, String> {
         let mut command = plimsoll()?;
-        command.args(["testbed", "pages", "--listen", "127.0.0.1:0", "--work", "wait", "--json"]);
+        command.args(["testbed", "pages", "--listen", "127.0.0.1:0", "--work", "wait"]);
         command.args(["--workers", &workers.to_string()]);
-        command.stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut process = Process::start(command)?;
-        let stdout = process.0.stdout.take().ok_or("the web service has no output")?;
-        let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line).map_err(|e| e.to_string())?;
-        let ready: serde_json::Value =
-            serde_json::from_str(&line).map_err(|e| format!("the web service did not start: {e}"))?;
+        let (process, ready) = Process::start_testbed(command, "the web service")?;
         let addr = ready["addr"].as_str().and_then(|addr| addr.parse().ok());
         match (addr, ready["capacity_per_s"].as_f64()) {
             (Some(addr), Some(capacity_per_s)) => Ok(Page { addr, capacity_per_s, _process: process }),
-            _ => Err(format!("the web service did not say where it is: {line}")),
+            _ => Err(format!("the web service did not say where it is: {ready}")),
         }
     }
 }
 
 /// CPU seconds of a process and its children.
 pub fn cpu_s(root: u32) -> Result<f64, String> {
+    cpu_s_of(family(root)).ok_or_else(|| format!("process {root} is not there"))
+}
+
+/// CPU seconds of some processes; nothing where none of them is there.
+pub fn cpu_s_of(pids: impl IntoIterator<Item = u32>) -> Option<f64> {
     let used = |pid: u32| {
         // One that has ended meanwhile has none. The name may hold anything, and ends with the last parenthesis.
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
         Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
     };
-    let ticks: Vec<u64> = family(root).into_iter().filter_map(used).collect();
-    if ticks.is_empty() {
-        return Err(format!("process {root} is not there"));
-    }
-    Ok(ticks.iter().sum::<u64>() as f64 / rustix::param::clock_ticks_per_second() as f64)
+    let ticks: Vec<u64> = pids.into_iter().filter_map(used).collect();
+    let ticks = (!ticks.is_empty()).then(|| ticks.iter().sum::<u64>())?;
+    Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
 /// Addresses with ports that are free now. Held all at once, so that they differ.
@@ -120,19 +142,6 @@ pub fn free_addresses<const N: usize>() -> Result<[SocketAddr; N], String> {
         held.push(listener);
     }
     Ok(addresses)
-}
-
-/// So many ports in a row that are free now. They are below those that connections are given by themselves, lest a load take them.
-pub fn free_ports(count: u16) -> Result<Range<u16>, String> {
-    const ALL: Range<u16> = 15_000..30_000;
-    let places = (ALL.end - ALL.start) / count.max(1);
-    // Elsewhere than another such program that looks at the same time.
-    let start = (std::process::id() % u32::from(places.max(1))) as u16;
-    let mut ranges =
-        (0..places).map(|i| ALL.start + (start + i) % places * count).map(|first| first..first + count);
-    let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let free = ranges.find(|ports| ports.clone().all(is_free));
-    free.ok_or_else(|| format!("there are no {count} free ports in a row"))
 }
 
 /// A config file that is removed when this is dropped.
@@ -161,45 +170,75 @@ impl Drop for ConfigFile {
     }
 }
 
+/// The root of what listens there.
+pub fn uri(addr: SocketAddr) -> Uri {
+    Uri::try_from(format!("http://{addr}/")).expect("an address makes a URI")
+}
+
 /// Waits until the sentry with this admin address says that it is ready.
 pub async fn ready(admin: SocketAddr) -> Result<(), String> {
+    answers(admin, "/readyz", "the sentry").await
+}
+
+/// Waits until an admin address answers at this path.
+pub async fn answers(admin: SocketAddr, path: &str, who: &str) -> Result<(), String> {
     for _ in 0..READY_TRIES {
-        if get(admin, "/readyz").await.is_ok() {
+        if get(admin, path).await.is_ok() {
             return Ok(());
         }
         tokio::time::sleep(READY_PAUSE).await;
     }
-    Err("the sentry is not ready after 10 s".to_owned())
+    Err(format!("{who} is not ready after 10 s"))
 }
 
 /// What an admin address answers with 200 at this path, within a second.
 pub async fn get(admin: SocketAddr, path: &str) -> std::io::Result<String> {
-    let ask = async {
-        let mut stream = tokio::net::TcpStream::connect(admin).await?;
-        let request = format!("GET {path} HTTP/1.1\r\nhost: plimsoll\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        match answer.split_once("\r\n\r\n") {
-            Some((head, body)) if head.starts_with("HTTP/1.1 200") => Ok(body.to_owned()),
-            _ => Err(std::io::Error::other("it does not answer with 200")),
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(1), ask).await?
+    match tokio::time::timeout(Duration::from_secs(1), ask(admin, path)).await?? {
+        (200, body) => Ok(body),
+        _ => Err(std::io::Error::other("it does not answer with 200")),
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// What is answered at this path, however long that takes: the status, and the text.
+pub async fn ask(addr: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
+    let mut stream = tokio::net::TcpStream::connect(addr).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: plimsoll\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    let parts = answer.split_once("\r\n\r\n").and_then(|(head, body)| {
+        let status = head.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
+        Some((status, body.to_owned()))
+    });
+    parts.ok_or_else(|| std::io::Error::other("it does not answer in HTTP"))
+}
 
-    #[test]
-    fn ports_that_are_taken_are_left_out() {
-        let ports = free_ports(4).unwrap();
-        assert_eq!(ports.len(), 4);
-        let last = ports.end - 1;
-        let _taken = TcpListener::bind(("127.0.0.1", last)).unwrap();
-        let others = free_ports(4).unwrap();
-        assert!(!others.contains(&last), "{others:?}");
-        assert!(free_ports(u16::MAX).is_err());
-    }
+/// A directory for what the roles of a tool share: their config, their logs.
+pub fn directory() -> Result<TempDir, String> {
+    let made = tempfile::Builder::new().prefix("plimsoll-").tempdir();
+    made.map_err(|e| format!("cannot make a directory for temporary files: {e}"))
+}
+
+/// Writes the config of the roles in a directory.
+pub fn configure(directory: &Path, config: &str) -> Result<(), String> {
+    let file = directory.join(CONFIG);
+    std::fs::write(&file, config).map_err(|e| format!("cannot write {}: {e}", file.display()))
+}
+
+/// Starts a role of this program with the config of a directory; its log goes there, too.
+pub fn role(directory: &Path, role: &str, more: &[&str]) -> Result<Process, String> {
+    let mut command = plimsoll()?;
+    let log = directory.join(role);
+    let log = File::create(&log).map_err(|e| format!("cannot write {}: {e}", log.display()))?;
+    command.arg(role).arg("--config").arg(directory.join(CONFIG)).args(more);
+    command.stdout(Stdio::null()).stderr(log);
+    Process::start(command)
+}
+
+/// The last lines that a role in a directory has said.
+pub fn said(directory: &Path, role: &str) -> String {
+    let log = std::fs::read_to_string(directory.join(role)).unwrap_or_default();
+    let lines: Vec<&str> = log.lines().collect();
+    let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
+    last.iter().map(|line| format!("\n  {role}: {line}")).collect()
 }

@@ -23,9 +23,30 @@ fn needs(of: &str) -> BTreeSet<String> {
     names.filter(|name| !name.is_empty() && *name != of).map(str::to_owned).collect()
 }
 
-const POLICIES: [&str; 3] = ["plimsoll-admission", "plimsoll-policing", "plimsoll-provisioning"];
-const HOSTS: [&str; 5] =
-    ["plimsoll-simulator", "plimsoll-sentry", "plimsoll-loadgen", "plimsoll-testbed", "plimsoll-controller"];
+const POLICIES: [&str; 6] = [
+    "plimsoll-admission",
+    "plimsoll-policing",
+    "plimsoll-cancellation",
+    "plimsoll-cpufutures",
+    "plimsoll-provisioning",
+    "plimsoll-ratecontrol",
+];
+/// The format that applications and the agent share. It is below the hosts and beside the core: an application that takes the
+/// SDK takes this alone.
+const FORMATS: [&str; 1] = ["plimsoll-ledger"];
+const HOSTS: [&str; 11] = [
+    "plimsoll-simulator",
+    "plimsoll-sentry",
+    "plimsoll-loadgen",
+    "plimsoll-testbed",
+    "plimsoll-controller",
+    "plimsoll-engine",
+    "plimsoll-agent",
+    "plimsoll-herald",
+    "plimsoll-empathy",
+    "plimsoll-rlqs",
+    "plimsoll-top",
+];
 
 #[test]
 fn arrows_point_from_the_binary_to_the_core() {
@@ -33,9 +54,15 @@ fn arrows_point_from_the_binary_to_the_core() {
         needs(name).into_iter().filter(|n| n.starts_with("plimsoll")).collect()
     };
     let crates = std::fs::read_dir(root().join("crates")).unwrap().count();
-    assert_eq!(2 + POLICIES.len() + HOSTS.len(), crates, "a new crate takes its place in POLICIES or HOSTS");
+    assert_eq!(
+        2 + POLICIES.len() + FORMATS.len() + HOSTS.len(),
+        crates,
+        "a new crate takes its place in POLICIES, FORMATS or HOSTS"
+    );
 
-    assert_eq!(ours("plimsoll-core"), BTreeSet::new());
+    for alone in ["plimsoll-core"].into_iter().chain(FORMATS) {
+        assert_eq!(ours(alone), BTreeSet::new(), "{alone} leans on nothing of ours");
+    }
     for policy in POLICIES {
         assert_eq!(
             ours(policy),

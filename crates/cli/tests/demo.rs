@@ -1,14 +1,23 @@
 //! `plimsoll demo` from start to end, and interrupted: nothing of it stays.
+#![allow(clippy::disallowed_types)] // Tests wait for each other.
 
 use std::collections::HashSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+
+/// Demos keep the machine busy, and what they show is about time: one at a time.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A short demo of some kind whose temporary files are in a directory of its own.
 fn demo(name: &str, arguments: &[&str]) -> (Command, PathBuf) {
@@ -66,6 +75,7 @@ const SURGE: [&str; 4] = ["--duration", "2s", "--factor", "2"];
 
 #[test]
 fn the_demo_ends_with_both_sides_and_leaves_nothing() {
+    let _turn = turn();
     let (mut command, directory) = demo("demo-whole", &SURGE);
     let run = command.output().unwrap();
     let said = String::from_utf8_lossy(&run.stderr);
@@ -88,6 +98,7 @@ fn the_demo_ends_with_both_sides_and_leaves_nothing() {
 
 #[test]
 fn an_interrupted_demo_leaves_nothing() {
+    let _turn = turn();
     let (mut command, directory) = demo("demo-interrupted", &SURGE);
     let mut child = command.spawn().unwrap();
     until(&mut child, "Live page:");
@@ -104,6 +115,7 @@ const CROWD: [&str; 5] = ["--crowd", "--duration", "6s", "--factor", "4"];
 
 #[test]
 fn the_crowd_is_policed_by_class_and_servers_come_and_go_with_it() {
+    let _turn = turn();
     let (mut command, directory) = demo("demo-crowd", &CROWD);
     let picture = directory.join("crowd.svg");
     let run = command.arg("--svg").arg(&picture).output().unwrap();
@@ -140,6 +152,7 @@ fn the_crowd_is_policed_by_class_and_servers_come_and_go_with_it() {
 
 #[test]
 fn an_interrupted_crowd_leaves_nothing() {
+    let _turn = turn();
     let (mut command, directory) = demo("demo-crowd-interrupted", &CROWD);
     let mut child = command.spawn().unwrap();
     until(&mut child, "Live page:");
@@ -148,4 +161,103 @@ fn an_interrupted_crowd_leaves_nothing() {
     kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
     nothing_stays(&directory);
+}
+
+/// On the testbed's server, which is always there. The culprit stays for half of it.
+const CULPRIT: [&str; 5] = ["--culprit", "--server", "testbed", "--duration", "12s"];
+
+#[test]
+fn the_culprit_is_cancelled_and_nobody_else() {
+    let _turn = turn();
+    let (mut command, directory) = demo("demo-culprit", &CULPRIT);
+    let picture = directory.join("culprit.svg");
+    let run = command.arg("--svg").arg(&picture).output().unwrap();
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{said}");
+    let outcome: Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!((&outcome["server"], &outcome["seed"]), (&"testbed".into(), &1.into()));
+    only_the_culprit(&outcome, &said);
+    assert!(fs::read_to_string(&picture).unwrap().starts_with("<svg"));
+    fs::remove_file(picture).unwrap();
+    nothing_stays(&directory);
+}
+
+/// What has to be so on whichever server.
+fn only_the_culprit(outcome: &Value, said: &str) {
+    let [without, with] = ["without", "with"].map(|side| &outcome[side]);
+    assert_eq!(
+        (&without["culprit"]["ended"], &with["culprit"]["ended"]),
+        (&"finished".into(), &"was cancelled".into())
+    );
+    for side in [without, with] {
+        assert_eq!(
+            (&side["requests_cancelled"], &side["bystander"]["ended"]),
+            (&0.into(), &"finished".into()),
+            "{side}"
+        );
+    }
+    let cancels = outcome["events"].as_array().unwrap().iter().filter(|event| event["event"] == "cancel");
+    let whom: Vec<&str> = cancels.map(|event| event["task"].as_str().unwrap()).collect();
+    let culprit = with["culprit"]["name"].as_str().unwrap();
+    assert!(!whom.is_empty() && whom.iter().all(|task| task.contains(culprit)), "{whom:?}: {culprit}");
+    let held = |side: &Value| side["standstill_ms"].as_f64().unwrap();
+    assert!(held(with) < held(without) / 2.0, "{outcome}");
+    assert!(
+        said.contains(&format!("the agent cancels {}", whom[0])) && said.contains("was cancelled"),
+        "{said}"
+    );
+}
+
+#[test]
+fn an_interrupted_culprit_leaves_nothing() {
+    let _turn = turn();
+    let (mut command, directory) = demo("demo-culprit-interrupted", &CULPRIT);
+    let mut child = command.spawn().unwrap();
+    until(&mut child, "Without help");
+    // Itself, two servers, the agent.
+    assert!(started_with(&directory).len() >= 4, "{:?}", started_with(&directory));
+    kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    nothing_stays(&directory);
+}
+
+#[test]
+fn a_migration_that_stops_a_postgresql_is_cancelled() {
+    let _turn = turn();
+    let (mut command, directory) = demo("demo-culprit-postgresql", &[]);
+    // Who runs the server must be able to come here.
+    let temporary =
+        tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap();
+    command.env("TMPDIR", temporary.path());
+    let run = command.args(["--culprit", "--server", "postgresql", "--duration", "16s"]).output().unwrap();
+    let said = String::from_utf8_lossy(&run.stderr);
+    if said.contains("apt-get install postgresql") {
+        assert!(std::env::var_os("PLIMSOLL_REQUIRE_POSTGRES").is_none_or(|it| it != "1"), "{said}");
+        assert_eq!(run.status.code(), Some(1));
+        eprintln!("SKIPPED: {said}");
+        return;
+    }
+    assert!(run.status.success(), "{said}");
+    let outcome: Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!(outcome["server"], "postgresql");
+    only_the_culprit(&outcome, &said);
+    assert!(said.contains("alter table account"), "{said}");
+    nothing_stays(temporary.path());
+    nothing_stays(&directory);
+}
+
+#[test]
+fn what_a_culprit_cannot_do_is_said() {
+    let _turn = turn();
+    for (arguments, words) in [
+        (&["--culprit", "--crowd"][..], "--crowd"),
+        (&["--culprit", "--factor", "2"], "--factor"),
+        (&["--server", "testbed"], "--culprit"),
+        (&["--culprit", "--server", "oracle"], "postgresql, testbed"),
+        (&["--culprit", "--duration", "2s"], "--duration 8s or more"),
+    ] {
+        let run = demo("demo-culprit-wrong", arguments).0.output().unwrap();
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert!(!run.status.success() && said.contains(words), "{arguments:?}: {said}");
+    }
 }

@@ -1,5 +1,6 @@
 //! `plimsoll testbed` as processes: ready lines, signals, and nothing left behind.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -22,8 +23,13 @@ struct Testbed {
 
 impl Testbed {
     fn start(args: &[&str]) -> Testbed {
+        Testbed::start_with(args, &[])
+    }
+
+    fn start_with(args: &[&str], environment: &[(&str, &OsStr)]) -> Testbed {
         let mut command = Command::new(PLIMSOLL);
         command.arg("testbed").args(args).args(["--json", "--listen", "127.0.0.1:0"]);
+        command.envs(environment.iter().copied());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -76,6 +82,20 @@ fn pages_end_cleanly_on_a_signal() {
         pages.signal(signal);
         assert!(pages.child.wait().unwrap().success());
     }
+}
+
+#[test]
+fn hogs_say_what_they_are_called_in_their_ledger_and_end_cleanly() {
+    let ledgers = tempfile::tempdir().unwrap();
+    let directory = ledgers.path().join("ledgers");
+    let mut hogs = Testbed::start_with(&["hogs"], &[("PLIMSOLL_DIR", directory.as_os_str())]);
+    assert_eq!(hogs.ready["ready"], "hogs");
+    assert!(get(hogs.addr(), "/item").starts_with("HTTP/1.1 200"));
+    let ledger = format!("{}.{}.ledger", hogs.ready["app"].as_str().unwrap(), hogs.child.id());
+    assert!(directory.join(&ledger).exists(), "{ledger}");
+    hogs.signal(Signal::TERM);
+    assert!(hogs.child.wait().unwrap().success());
+    assert!(!directory.join(ledger).exists());
 }
 
 #[test]

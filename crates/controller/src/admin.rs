@@ -1,4 +1,4 @@
-//! The controller's admin address: `/plan`, `/metrics`, `/healthz`. Nothing can be changed through it.
+//! The controller's admin address: `/plan`, `/paths`, `/metrics`, `/healthz`. Nothing can be changed through it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,79 +6,90 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use plimsoll_core::config::Secret;
+use plimsoll_core::config::{Class, Secret};
 use plimsoll_sentry::admin::accept::{Limits, serve};
-use plimsoll_sentry::admin::auth;
+use plimsoll_sentry::admin::reading::{Pages, TEXT, respond};
+use plimsoll_sentry::clock;
+use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::metrics;
 use crate::status::Status;
+use crate::telemetry::{Telemetry, page};
 
 /// Scrapers, people and probes are few.
 const LIMITS: Limits = Limits { connections: 16, lifetime: Duration::from_secs(60) };
 
-/// Serves it until the runtime ends.
-///
-/// # Errors
-/// Where the address cannot be listened on.
-pub async fn start(
-    address: SocketAddr,
-    token: Option<Secret>,
-    status: watch::Receiver<Status>,
-) -> io::Result<SocketAddr> {
-    let listener = TcpListener::bind(address).await?;
-    let address = listener.local_addr()?;
-    let token = Arc::new(token);
-    tokio::spawn(serve(listener, LIMITS, move |request: Request<Incoming>| {
-        let (token, status) = (Arc::clone(&token), status.clone());
-        async move { answer(&request.into_parts().0, (*token).as_ref(), &status.borrow()) }
-    }));
-    Ok(address)
+/// How things stand.
+#[derive(Serialize)]
+pub struct Seen<'a> {
+    /// The plan.
+    #[serde(flatten)]
+    pub status: &'a Status,
+    /// What is learnt; it has a page of its own.
+    #[serde(skip)]
+    pub telemetry: Option<&'a Telemetry>,
 }
 
-fn answer(request: &Parts, token: Option<&Secret>, status: &Status) -> Response<Full<Bytes>> {
-    const TEXT: &str = "text/plain; charset=utf-8";
-    // Probes of an orchestrator carry no token, and the word tells nothing.
-    if request.uri.path() == "/healthz" {
-        return respond(StatusCode::OK, TEXT, "ok\n");
-    }
-    if token.is_some_and(|token| !auth::shows(token.reveal(), request)) {
-        let mut response =
-            respond(StatusCode::UNAUTHORIZED, TEXT, "show the admin_token of this controller\n");
-        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        return response;
-    }
-    if !matches!(request.method, Method::GET | Method::HEAD) {
-        let mut response = respond(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET\n");
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return response;
-    }
-    match request.uri.path() {
-        "/metrics" => respond(StatusCode::OK, metrics::CONTENT_TYPE, metrics::render(status)),
-        "/plan" => match serde_json::to_vec(status) {
-            Ok(bytes) => respond(StatusCode::OK, "application/json", bytes),
-            Err(error) => respond(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
-        },
-        _ => respond(StatusCode::NOT_FOUND, TEXT, "there is /plan, /metrics and /healthz\n"),
-    }
+fn pages<'a>() -> Pages<Seen<'a>> {
+    Pages { role: "controller", page: "/plan", others: &[page::PATH], metrics: metrics::render }
 }
 
-fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body.into()));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+/// What the controller shows.
+pub struct Admin {
+    /// What it wants to be shown, if anything.
+    pub token: Option<Secret>,
+    /// The plan.
+    pub status: watch::Receiver<Status>,
+    /// What is learnt of the fleet, where it is learnt.
+    pub telemetry: Option<Telemetry>,
+    /// The classes of the sentries, which are what is limited.
+    pub classes: Vec<Class>,
+}
+
+impl Admin {
+    /// Shows it until the runtime ends; returns the address, with its port where that was left open.
+    ///
+    /// # Errors
+    /// Where the address cannot be listened on.
+    pub async fn start(self, address: SocketAddr) -> io::Result<SocketAddr> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        let admin = Arc::new(self);
+        tokio::spawn(serve(listener, LIMITS, move |request: Request<Incoming>| {
+            let admin = Arc::clone(&admin);
+            async move { admin.answer(&request.into_parts().0) }
+        }));
+        Ok(address)
+    }
+
+    fn answer(&self, request: &Parts) -> Response<Full<Bytes>> {
+        if request.uri.path() != page::PATH {
+            let status = self.status.borrow();
+            let seen = Seen { status: &status, telemetry: self.telemetry.as_ref() };
+            return pages().answer(request, self.token.as_ref(), &seen);
+        }
+        if let Some(refused) = pages().refuse(request, self.token.as_ref()) {
+            return refused;
+        }
+        match &self.telemetry {
+            None => respond(StatusCode::NOT_FOUND, TEXT, "no paths are learnt: add [controller.telemetry]\n"),
+            Some(telemetry) => {
+                let page = page::render(telemetry, &self.classes, clock::now());
+                respond(StatusCode::OK, "application/json", page.to_string())
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use http::Method;
     use plimsoll_core::config::{Config, Mode, parse};
 
     use super::*;
@@ -88,7 +99,8 @@ mod tests {
         let secret = parse::<Config>(text, "").unwrap().0.controller.admin_token;
         let request = Request::builder().method(method).uri(path).header("authorization", token);
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        answer(&parts, secret.as_ref(), &Status::new(Mode::Enforce)).status()
+        let (_, status) = watch::channel(Status::new(Mode::Enforce));
+        Admin { token: secret, status, telemetry: None, classes: Vec::new() }.answer(&parts).status()
     }
 
     #[test]
@@ -100,6 +112,10 @@ mod tests {
             assert_eq!(ask(Method::GET, path, "Bearer correct-horse"), StatusCode::OK);
             assert_eq!(ask(Method::PUT, path, "Bearer correct-horse"), StatusCode::METHOD_NOT_ALLOWED);
         }
-        assert_eq!(ask(Method::GET, "/", "Bearer correct-horse"), StatusCode::NOT_FOUND);
+        assert_eq!(ask(Method::GET, "/paths", ""), StatusCode::UNAUTHORIZED);
+        assert_eq!(ask(Method::PUT, "/paths", "Bearer correct-horse"), StatusCode::METHOD_NOT_ALLOWED);
+        for path in ["/", "/paths"] {
+            assert_eq!(ask(Method::GET, path, "Bearer correct-horse"), StatusCode::NOT_FOUND);
+        }
     }
 }

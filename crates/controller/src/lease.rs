@@ -2,7 +2,7 @@
 //! however that happens, and the next one takes over.
 
 use std::fs::{DirBuilder, File};
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
@@ -12,6 +12,8 @@ use rustix::fs::{FlockOperation, flock};
 #[derive(Debug)]
 pub struct Lease {
     _file: File,
+    /// Higher than that of everybody who has held it before: what is said by one of those is known to be out of date.
+    pub revision: u64,
 }
 
 /// Makes the state directory where it is missing. What is in it decides which processes are killed, so it is nobody else's.
@@ -22,17 +24,34 @@ pub fn make_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// The lease of this directory; nothing where another controller has it.
+/// The lease of this directory; nothing where another controller has it. `wall_s` is the time of day, in seconds since 1970.
 ///
 /// # Errors
 /// Where the directory cannot be written to.
-pub fn take(state: &Path) -> io::Result<Option<Lease>> {
-    let file = File::options().create(true).truncate(false).write(true).open(state.join("lease"))?;
+pub fn take(state: &Path, wall_s: u64) -> io::Result<Option<Lease>> {
+    let mut file =
+        File::options().create(true).truncate(false).read(true).write(true).open(state.join("lease"))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(Lease { _file: file })),
+        Ok(()) => {
+            let revision = next_revision(&mut file, wall_s)?;
+            Ok(Some(Lease { _file: file, revision }))
+        }
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// One more than the last, which the file keeps. If somebody has deleted that, the clock knows better than to begin at one.
+fn next_revision(file: &mut File, wall_s: u64) -> io::Result<u64> {
+    let mut before = Vec::new();
+    file.take(20).read_to_end(&mut before)?;
+    let before = String::from_utf8(before).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    let revision = before.map_or(wall_s, |before| wall_s.max(before.saturating_add(1)));
+    file.set_len(0)?;
+    file.seek(SeekFrom::Start(0))?;
+    file.write_all(revision.to_string().as_bytes())?;
+    file.sync_all()?;
+    Ok(revision)
 }
 
 #[cfg(test)]
@@ -42,9 +61,20 @@ mod tests {
     #[test]
     fn one_has_it_and_the_next_gets_it() {
         let state = tempfile::tempdir().unwrap();
-        let first = take(state.path()).unwrap();
-        assert!(first.is_some() && take(state.path()).unwrap().is_none());
+        let first = take(state.path(), 1_000).unwrap();
+        assert!(first.is_some() && take(state.path(), 1_000).unwrap().is_none());
         drop(first);
-        assert!(take(state.path()).unwrap().is_some());
+        assert!(take(state.path(), 1_000).unwrap().is_some());
+    }
+
+    #[test]
+    fn revisions_rise_whatever_the_clock_says_and_whatever_becomes_of_the_file() {
+        let state = tempfile::tempdir().unwrap();
+        let revision = |wall_s| take(state.path(), wall_s).unwrap().unwrap().revision;
+        assert_eq!([1_000, 1_000, 900, 5_000, 17].map(revision), [1_000, 1_001, 1_002, 5_000, 5_001]);
+        for spoilt in ["", "18446744073709551616", "\u{fffd}x", "-3"] {
+            std::fs::write(state.path().join("lease"), spoilt).unwrap();
+            assert_eq!(revision(6_000), 6_000, "{spoilt}");
+        }
     }
 }

@@ -10,6 +10,7 @@
 //! Nothing waits for it: a sentry goes on with what it was told last, and so do the servers.
 
 pub mod cli;
+pub mod telemetry;
 
 mod actuator;
 mod admin;
@@ -21,9 +22,11 @@ mod lease;
 mod measure;
 mod metrics;
 mod more_sentries;
+mod outcome;
 mod pools;
 mod process;
 mod provider;
+mod rates;
 mod reading;
 mod run;
 mod sentries;

@@ -6,6 +6,7 @@ use plimsoll_core::Nanos;
 use plimsoll_core::config::Class;
 use plimsoll_provisioning::demand::ClassLoad;
 
+use crate::outcome::{Outcome, Responses};
 use crate::reading::PoolReading;
 
 /// What one sentry counted of one class between two looks.
@@ -21,6 +22,8 @@ pub struct Rates {
     served_per_s: f64,
     /// Mean service time in seconds, and its squared coefficient of variation.
     service: Option<(f64, f64)>,
+    /// How it went for those that were served, where the sentry says.
+    pub outcome: Option<Outcome>,
 }
 
 /// Remembers the counters of one pool at one sentry.
@@ -28,6 +31,7 @@ pub struct Rates {
 pub struct Meter {
     at: Nanos,
     counted: HashMap<String, [f64; 3]>,
+    responses: HashMap<String, Responses>,
 }
 
 impl Meter {
@@ -41,6 +45,9 @@ impl Meter {
         let counters: HashMap<String, [f64; 3]> = counters.collect::<Option<_>>()?;
         let before = std::mem::replace(&mut self.counted, counters);
         let span_s = at.since(std::mem::replace(&mut self.at, at)).as_secs_f64();
+        let responses =
+            pool.classes.iter().filter_map(|c| Some((c.name.clone(), c.responses.clone()?))).collect();
+        let responded = std::mem::replace(&mut self.responses, responses);
         let rates = pool.classes.iter().map(|class| {
             let (now, before) = (self.counted[&class.name], before.get(&class.name)?);
             let rate = |i: usize| Some((now[i] - before[i]) / span_s).filter(|rate: &f64| *rate >= 0.0);
@@ -50,6 +57,10 @@ impl Meter {
                 refused_per_s: rate(1)?,
                 served_per_s: rate(2)?,
                 service: class.service,
+                outcome: class
+                    .responses
+                    .as_ref()
+                    .and_then(|now| Outcome::between(responded.get(&class.name)?, now, span_s)),
             })
         });
         rates.collect::<Option<Vec<_>>>().filter(|_| span_s > 0.0)
@@ -99,6 +110,7 @@ mod tests {
             refused: Some(refused),
             served: Some(offered - refused),
             service: Some((0.02, 1.0)),
+            responses: None,
         };
         PoolReading { classes: vec![class], ..PoolReading::default() }
     }
@@ -137,6 +149,7 @@ mod tests {
             refused_per_s: 1.0,
             served_per_s: per_s,
             service: Some((mean_s, 0.0)),
+            outcome: None,
         };
         let class = Class {
             name: "gold".to_owned(),

@@ -4,11 +4,17 @@
 use plimsoll_core::config::Server;
 use serde_json::Value;
 
+use crate::outcome::Responses;
+
 /// Beyond these no number is believed: requests since the sentry started, a service time of an hour in milliseconds, the squared
 /// coefficient of variation of one request in a million that takes a million times as long, slots and requests of one pool.
 const MOST_REQUESTS: f64 = 1e15;
 const LONGEST_MS: f64 = 3_600_000.0;
 const MOST_SCV: f64 = 1e6;
+/// The last bucket of a sentry's histogram has all that is longer than anything.
+const LONGEST_RESPONSE_MS: f64 = 1e15;
+/// Buckets of a histogram.
+const MOST_PAIRS: usize = 1_024;
 const MOST_SLOTS: f64 = 1e8;
 
 /// One sentry, now.
@@ -65,6 +71,8 @@ pub struct ClassReading {
     pub served: Option<f64>,
     /// Mean service time in seconds, and its squared coefficient of variation; nothing before the first was served.
     pub service: Option<(f64, f64)>,
+    /// How long requests took; nothing of a sentry that does not say.
+    pub responses: Option<Responses>,
 }
 
 /// Reads an answer.
@@ -131,6 +139,18 @@ impl Reader {
         })
     }
 
+    fn responses(&mut self, class: &Value) -> Option<Responses> {
+        let good = self.number(class, "good", MOST_REQUESTS)?;
+        let pair = |pair: &Value| {
+            let number = |i: usize, most: f64| pair[i].as_f64().filter(|n| (0.0..=most).contains(n));
+            Some(((number(0, LONGEST_RESPONSE_MS)? * 1e3) as u64, number(1, MOST_REQUESTS)?))
+        };
+        let pairs = class["response_ms"].as_array().filter(|pairs| pairs.len() <= MOST_PAIRS);
+        let took_us = pairs.and_then(|pairs| pairs.iter().map(pair).collect::<Option<_>>());
+        self.nonsense += u64::from(took_us.is_none());
+        Some(Responses { good, took_us: took_us? })
+    }
+
     fn class(&mut self, class: &Value) -> Option<ClassReading> {
         // Absent until something was served, which is no nonsense.
         let service = if class["service_mean_ms"].is_null() {
@@ -151,6 +171,7 @@ impl Reader {
             refused: self.number(class, "refused", MOST_REQUESTS),
             served: self.number(class, "served", MOST_REQUESTS),
             service,
+            responses: if class["response_ms"].is_null() { None } else { self.responses(class) },
         })
     }
 }
@@ -163,7 +184,7 @@ mod tests {
         "pools":[{"name":"shop","slots":8,"queued":3,
           "servers":[{"address":"127.0.0.1:9101","up":true,"in_flight":4},{"address":"http://127.0.0.1:9102","up":false,"in_flight":0}],
           "classes":[{"name":"gold","priority":1,"revenue":10.0,"min_rate_per_s":5,"offered":100,"admitted":90,"refused":10,"served":80,
-            "service_mean_ms":25.0,"service_scv":0.5}]}]}"#;
+            "service_mean_ms":25.0,"service_scv":0.5,"good":70,"response_ms":[[30.5,60],[120,20]]}]}]}"#;
 
     #[test]
     fn what_is_sound_is_read() {
@@ -180,6 +201,11 @@ mod tests {
         assert_eq!(
             (class.offered, class.refused, class.service),
             (Some(100.0), Some(10.0), Some((0.025, 0.5)))
+        );
+        let responses = class.responses.as_ref().unwrap();
+        assert_eq!(
+            (responses.good, responses.took_us[&30_500], responses.took_us[&120_000]),
+            (70.0, 60.0, 20.0)
         );
     }
 
@@ -198,11 +224,23 @@ mod tests {
             ("\"address\":\"127.0.0.1:9101\"", "\"address\":\"nowhere\""),
             ("\"in_flight\":4", "\"in_flight\":-4"),
             ("\"name\":\"gold\"", "\"name\":7"),
+            ("\"good\":70", "\"good\":-70"),
+            ("[120,20]", "[120,-20]"),
+            ("[120,20]", "[\"NaN\",20]"),
+            ("[120,20]", "20"),
+            ("[[30.5,60],[120,20]]", "true"),
         ] {
             assert!(SOUND.contains(sound), "{sound}");
             let reading = parse(SOUND.replace(sound, nonsense).as_bytes()).unwrap();
             assert_eq!(reading.nonsense, 1, "{nonsense}");
         }
+        let older = SOUND.replace(",\"good\":70,\"response_ms\":[[30.5,60],[120,20]]", "");
+        let reading = parse(older.as_bytes()).unwrap();
+        assert_eq!(
+            (reading.nonsense, &reading.pools[0].classes[0].responses),
+            (0, &None),
+            "of an older version"
+        );
         let fresh = SOUND.replace("\"service_mean_ms\":25.0", "\"service_mean_ms\":null");
         let reading = parse(fresh.as_bytes()).unwrap();
         assert_eq!((reading.nonsense, reading.pools[0].classes[0].service), (0, None));

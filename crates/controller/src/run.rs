@@ -19,14 +19,17 @@ use tokio::task::LocalSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::actuator::Actuator;
-use crate::admin;
+use crate::admin::Admin;
 use crate::lease::{self, Lease};
 use crate::measure::{Rates, combine};
 use crate::more_sentries::{self, NextShare};
+use crate::outcome::Outcome;
 use crate::pools::{self, Provisioned, words};
 use crate::provider::{Reality, Traffic};
+use crate::rates::FleetRates;
 use crate::sentries::Sentries;
 use crate::status::{Change, MoreSentries, SentryStatus, Status};
+use crate::telemetry;
 
 /// From one try for the lease to the next.
 const STANDBY: Duration = Duration::from_secs(1);
@@ -50,10 +53,12 @@ pub struct Options {
 pub fn run(options: Options) -> Result<(), String> {
     if options.config.pools.iter().all(|pool| pool.provision.is_none())
         && options.config.controller.sentry_ports.is_none()
+        && options.config.controller.rates.is_none()
+        && options.config.controller.telemetry.is_none()
     {
-        return Err(
-            "there is nothing to do: no pool has `provision`, and there are no `sentry_ports`".to_owned()
-        );
+        return Err("there is nothing to do: no pool has `provision`, there are no `sentry_ports`, and there is neither \
+                    [controller.rates] nor [controller.telemetry]"
+            .to_owned());
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -63,7 +68,7 @@ pub fn run(options: Options) -> Result<(), String> {
     tasks.block_on(&runtime, async {
         let mut signals = Signals::new().map_err(|error| format!("cannot catch signals: {error}"))?;
         let acts = options.config.controller.mode == Mode::Enforce;
-        let _lease = match acts {
+        let lease = match acts {
             true => match lead(&options.config.controller.state, &mut signals).await? {
                 Some(lease) => Some(lease),
                 None => return Ok(()),
@@ -71,7 +76,8 @@ pub fn run(options: Options) -> Result<(), String> {
             // Whoever does not act is in nobody's way.
             false => None,
         };
-        let mut controller = Controller::start(&options).await?;
+        let revision = lease.as_ref().map(|lease| lease.revision);
+        let mut controller = Controller::start(&options, revision).await?;
         controller.serve(&mut signals).await;
         if acts && options.stop_servers {
             controller.stop_servers(&mut signals).await;
@@ -107,7 +113,8 @@ async fn lead(state: &Path, signals: &mut Signals) -> Result<Option<Lease>, Stri
     lease::make_directory(state).map_err(wrong)?;
     let mut is_standby = false;
     loop {
-        if let Some(lease) = lease::take(state).map_err(wrong)? {
+        let wall_s = clock::wall().0 / 1_000_000_000;
+        if let Some(lease) = lease::take(state, wall_s).map_err(wrong)? {
             if is_standby {
                 log::info!("taking over");
             }
@@ -138,13 +145,18 @@ struct Controller {
     imagined: u32,
     /// Servers of pools that are provisioned no more, on their way out.
     forgotten: Vec<Actuator>,
+    /// Of a leader that acts and is to set rates.
+    rates: Option<FleetRates>,
+    /// By class, what was counted at the last look.
+    outcomes: Vec<Option<Outcome>>,
     traffic: watch::Sender<Traffic>,
     changed: Rc<Notify>,
     status: watch::Sender<Status>,
 }
 
 impl Controller {
-    async fn start(options: &Options) -> Result<Controller, String> {
+    /// Of a leader of this revision; of nobody who acts, where there is none.
+    async fn start(options: &Options, revision: Option<u64>) -> Result<Controller, String> {
         let config = options.config.clone();
         let settings = &config.controller;
         let (traffic, known) = watch::channel(Traffic::default());
@@ -185,8 +197,18 @@ impl Controller {
             }
             _ => None,
         };
+        let rates = match (&settings.rates, revision) {
+            (Some(rates), Some(revision)) => Some(FleetRates::start(rates, &config.classes, revision).await?),
+            _ => None,
+        };
         let (status, shown) = watch::channel(Status::new(settings.mode));
-        let bound = admin::start(settings.admin, settings.admin_token.clone(), shown).await;
+        let telemetry = settings.telemetry.as_ref().map(telemetry::start).transpose()?;
+        if let Some(telemetry) = &telemetry {
+            log::info!(listening:? = telemetry.listening; "the fleet is learnt");
+        }
+        let token = settings.admin_token.clone();
+        let admin = Admin { token, status: shown, telemetry, classes: config.classes.clone() };
+        let bound = admin.start(settings.admin).await;
         let bound = bound.map_err(|error| format!("cannot listen on {}: {error}", settings.admin))?;
         log::info!(admin:% = bound, mode:% = settings.mode; "controller ready");
         Ok(Controller {
@@ -201,6 +223,8 @@ impl Controller {
             next_share,
             imagined: 0,
             forgotten,
+            rates,
+            outcomes: Vec::new(),
             traffic,
             changed,
             status,
@@ -233,6 +257,7 @@ impl Controller {
         let now = clock::now();
         self.sentries.follow(&self.addresses(), now);
         let rates = self.sentries.look(now).await;
+        self.outcomes = self.outcomes_of(&rates);
         self.plan_servers(now, &rates);
         self.plan_sentries(now);
         self.tell().await;
@@ -247,6 +272,17 @@ impl Controller {
         let more = self.more_sentries.as_ref().map(Actuator::reality).unwrap_or_default().ready;
         let more = more.iter().map(|server| SocketAddr::from((Ipv4Addr::LOCALHOST, server.port)));
         own.iter().copied().chain(more).collect()
+    }
+
+    /// By class, what all sentries together counted.
+    fn outcomes_of(&self, rates: &[Option<Vec<Vec<Rates>>>]) -> Vec<Option<Outcome>> {
+        let of_class = |class: &Class| {
+            let sentries = rates[class.pool].iter().flatten().flatten();
+            let seen = sentries.filter(|rates| rates.name == class.name);
+            seen.map(|rates| rates.outcome.as_ref())
+                .try_fold(Outcome::default(), |sum, one| Some(sum.and(one?)))
+        };
+        self.config.classes.iter().map(of_class).collect()
     }
 
     fn classes(&self, pool: usize) -> Vec<&Class> {
@@ -405,6 +441,7 @@ impl Controller {
             status.sentries = self.sentries.iter().map(sentry).collect();
             status.more_sentries = more_sentries;
             status.pools = self.pools.iter().map(pool).collect();
+            status.rates = self.rates.as_ref().map(|rates| rates.status(&self.outcomes));
             status.nonsense = self.sentries.nonsense;
             status.sentry_failures = self.sentries.failures;
         });

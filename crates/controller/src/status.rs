@@ -20,6 +20,8 @@ pub struct Status {
     pub more_sentries: Option<MoreSentries>,
     /// Pools with `provision`.
     pub pools: Vec<PoolStatus>,
+    /// What may enter the fleet, where this sets rates and leads.
+    pub rates: Option<RatesStatus>,
     /// What changed, the latest last.
     pub changes: VecDeque<Change>,
     /// Values that sentries reported and that cannot be.
@@ -91,6 +93,38 @@ pub struct PoolStatus {
     pub unattainable: Vec<String>,
 }
 
+/// What may enter, and who is told.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RatesStatus {
+    /// Of this leader.
+    pub revision: u64,
+    /// Sentries' workers and Envoys that report.
+    pub streams: usize,
+    /// In the order of the config.
+    pub classes: Vec<ClassRate>,
+    /// Reports of buckets that stand for no class.
+    pub unknown: u64,
+    /// Reports that cannot be.
+    pub nonsense: u64,
+}
+
+/// One class, at all that report.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ClassRate {
+    /// As the config calls it.
+    pub name: String,
+    /// Requests a second that may enter; as many as come, where there is no number.
+    pub may_enter_per_s: Option<f64>,
+    /// Requests a second that come.
+    pub offered_per_s: f64,
+    /// Those of them that enter.
+    pub admitted_per_s: f64,
+    /// Responses a second within the objective, as the sentries count them.
+    pub goodput_per_s: Option<f64>,
+    /// What 95 % of the responses took at most.
+    pub p95_ms: Option<f64>,
+}
+
 /// A change of plan.
 #[derive(Clone, Debug, Serialize)]
 pub struct Change {
@@ -116,6 +150,7 @@ impl Status {
             sentries: Vec::new(),
             more_sentries: None,
             pools: Vec::new(),
+            rates: None,
             changes: VecDeque::with_capacity(KEPT),
             nonsense: 0,
             sentry_failures: 0,

@@ -5,6 +5,7 @@
 
 pub mod average;
 pub mod backlog;
+pub mod bucket;
 pub mod class;
 pub mod classify;
 pub mod config;

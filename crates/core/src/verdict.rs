@@ -98,6 +98,8 @@ mechanisms! {
     FairShare = "fair-share",
     /// More connections than the configured limit.
     Connections = "connections",
+    /// More of the class than may enter the fleet.
+    Rate = "rate",
 }
 
 impl fmt::Display for Mechanism {
@@ -129,6 +131,8 @@ pub enum Limit {
     ClientShare,
     /// Open connections.
     Connections,
+    /// Requests a second that may enter.
+    Rate,
 }
 
 impl From<Statistic> for Limit {
@@ -153,6 +157,7 @@ impl fmt::Display for Limit {
             Limit::Deadline => "deadline",
             Limit::ClientShare => "client-share",
             Limit::Connections => "connections",
+            Limit::Rate => "rate",
         };
         f.write_str(name)
     }
@@ -167,6 +172,8 @@ pub enum Quantity {
     Count(u64),
     /// A share of a whole, in 0..1.
     Share(f64),
+    /// How often something happens, a second.
+    Rate(f64),
 }
 
 impl fmt::Display for Quantity {
@@ -175,6 +182,7 @@ impl fmt::Display for Quantity {
             Quantity::Time(t) => fmt::Display::fmt(t, f),
             Quantity::Count(n) => write!(f, "{n}"),
             Quantity::Share(s) => write!(f, "{s:.3}"),
+            Quantity::Rate(per_s) => write!(f, "{per_s:.1}/s"),
         }
     }
 }

@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use plimsoll_core::config::fleet::Scenario;
 use plimsoll_core::config::mix::Mix;
 use plimsoll_core::config::workload::Workload;
 use plimsoll_core::config::{Config, json_schema, parse, reference};
@@ -39,6 +40,12 @@ fn the_reference_docs_are_generated() {
             "The workload file",
             "What `plimsoll simulate WORKLOAD.toml` offers to a policy.",
             reference::<Workload>,
+        ),
+        (
+            "docs/scenario.md",
+            "The scenario file",
+            "What `plimsoll fleet run SCENARIO.toml` puts a fleet through; [`fleet.md`](fleet.md) says what is simulated.",
+            reference::<Scenario>,
         ),
         ("docs/mix.md", "The mix file", "What `plimsoll load --mix MIX.toml` sends.", reference::<Mix>),
     ];

@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use plimsoll_core::config::fleet::Scenario;
 use plimsoll_core::config::mix::Mix;
 use plimsoll_core::config::workload::Workload;
 use plimsoll_core::config::{Config, Value, parse};
@@ -36,6 +37,7 @@ fn every_mistake_is_told_with_its_place_and_its_remedy() {
         let file = path.file_name().unwrap().to_str().unwrap();
         let said = match file.split('_').next() {
             Some("workload") => said::<Workload>(&text, file),
+            Some("scenario") => said::<Scenario>(&text, file),
             Some("mix") => said::<Mix>(&text, file),
             _ => said::<Config>(&text, file),
         };

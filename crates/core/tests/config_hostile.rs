@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use plimsoll_core::config::fleet::Scenario;
 use plimsoll_core::config::mix::Mix;
 use plimsoll_core::config::workload::Workload;
 use plimsoll_core::config::{Admission, Config, MAX_FILE, Value, parse};
@@ -44,6 +45,7 @@ fn check_all(text: &str) {
     check::<Config>(text);
     check::<Workload>(text);
     check::<Mix>(text);
+    check::<Scenario>(text);
 }
 
 /// Pieces of TOML and of values, to put where they do not belong.

@@ -1,38 +1,25 @@
 //! The rates that classes were promised: a leaky bucket a class (Cataclysm, section 3.1). What conforms to its class's rate
 //! is let in untested; the rest goes on to the policer.
-//!
-//! The buckets are kept by virtual scheduling: all that a bucket remembers is when it will have leaked empty.
 
-use plimsoll_core::sync::{AtomicU64, Ordering::Relaxed};
+use plimsoll_core::bucket::TokenBucket;
 use plimsoll_core::{ClassId, Nanos};
 
 /// What a bucket holds, as time at the promised rate: requests come in bursts, and a second's worth of them at once still keeps
 /// the promise.
-const DEPTH: Nanos = Nanos::from_secs(1);
+pub const DEPTH: Nanos = Nanos::from_secs(1);
 /// And at least so many requests, or a promise of a few a second would be broken by every cluster of them. Of requests that come at
 /// random and exactly as often as promised, one in twice so many finds the bucket full.
-const LEAST_DEPTH: u64 = 32;
-/// The gap of a class that was promised nothing.
-const NOTHING: u64 = u64::MAX;
+pub const LEAST_DEPTH: u64 = 32;
 
-/// One leaky bucket a class. Lock-free.
+/// One bucket a class. Lock-free.
 pub struct MinimumRates {
-    buckets: Box<[Bucket]>,
-}
-
-/// On a cache line of its own: every request of the class writes it.
-#[repr(align(64))]
-struct Bucket {
-    /// Nanoseconds between two requests at the promised rate.
-    gap_ns: AtomicU64,
-    empty_at: AtomicU64,
+    buckets: Box<[TokenBucket]>,
 }
 
 impl MinimumRates {
     /// Buckets for these rates in requests a second, one a class; zero promises nothing.
     pub fn new(per_s: &[f64]) -> MinimumRates {
-        let bucket = |_| Bucket { gap_ns: AtomicU64::new(NOTHING), empty_at: AtomicU64::new(0) };
-        let rates = MinimumRates { buckets: per_s.iter().map(bucket).collect() };
+        let rates = MinimumRates { buckets: per_s.iter().map(|_| TokenBucket::closed()).collect() };
         (0..per_s.len()).for_each(|i| rates.promise(ClassId(i as u16), per_s[i], Nanos::ZERO));
         rates
     }
@@ -40,33 +27,14 @@ impl MinimumRates {
     /// Changes what `class` is promised, in requests a second. What has been let in stays counted, but for what a full bucket of
     /// the new size does not hold.
     pub fn promise(&self, class: ClassId, per_s: f64, now: Nanos) {
-        // So long a gap that a bucketful of them is still a time.
-        let gap_ns =
-            if per_s > 0.0 { ((1e9 / per_s) as u64).clamp(1, NOTHING / (4 * LEAST_DEPTH)) } else { NOTHING };
-        let bucket = &self.buckets[class.index()];
-        bucket.gap_ns.store(gap_ns, Relaxed);
-        bucket.empty_at.fetch_min(now.0.saturating_add(depth_ns(gap_ns)), Relaxed);
+        self.buckets[class.index()].set(per_s, DEPTH, LEAST_DEPTH, now);
     }
 
     /// Whether a request of `class` is within the promised rate. If so it counts.
     #[inline]
     pub fn conforms(&self, class: ClassId, now: Nanos) -> bool {
-        let Bucket { gap_ns, empty_at } = &self.buckets[class.index()];
-        let gap_ns = gap_ns.load(Relaxed);
-        if gap_ns == NOTHING {
-            return false;
-        }
-        let poured = |empty_at: u64| {
-            let level_ns = empty_at.saturating_sub(now.0).saturating_add(gap_ns);
-            (level_ns <= depth_ns(gap_ns)).then_some(now.0.saturating_add(level_ns))
-        };
-        empty_at.fetch_update(Relaxed, Relaxed, poured).is_ok()
+        self.buckets[class.index()].take(now)
     }
-}
-
-/// What a bucket of this gap holds, as time.
-fn depth_ns(gap_ns: u64) -> u64 {
-    DEPTH.0.max(LEAST_DEPTH.saturating_mul(gap_ns))
 }
 
 #[cfg(test)]

@@ -217,6 +217,13 @@ impl Police {
         self.targets[rank].min(Nanos(self.owed_ns.load(Relaxed)))
     }
 
+    /// Why somebody of this rank had to leave a full line for others, to be given to [`Police::processed`]. Those who leave it are
+    /// the last that would have been processed, behind all who stay; so what they are owed is the least that they would have taken.
+    pub fn crowded_out(&self, rank: usize, load: &Load) -> Misfit {
+        let objective = self.terms(rank).target;
+        Misfit { estimate: load.queue_delay.max(objective), objective }
+    }
+
     /// A request was processed, or had to go because too many waited. Returns what becomes of it.
     #[inline]
     pub fn processed(&self, outcome: Result<(), Misfit>) -> Verdict {

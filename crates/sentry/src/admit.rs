@@ -82,6 +82,9 @@ pub async fn admit(
     let Arrival { at: arrived, class, deadline, client: key, .. } = arrival;
     let (pool, stats) = (view.pool(class), view.stats(class));
     stats.offered.bump();
+    if let Some(refusal) = view.beyond_rate(class, arrived) {
+        return Admission::Refused(refusal);
+    }
     if pool.mode() == Mode::Off {
         stats.unjudged.bump();
         return Admission::In(Ticket::new(Rc::clone(view), class, Hold::Nothing, arrived, arrived));

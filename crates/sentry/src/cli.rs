@@ -1,7 +1,7 @@
 //! The subcommands of the sentry: `sentry`, `check`, `explain`, and the hidden one that is the worker.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -22,7 +22,7 @@ pub enum Command {
     Check(CheckArgs),
     /// Say in words why requests are refused now.
     Explain(explain::Args),
-    /// Put a record of `sentry --record` to the policies again and demand the same verdicts.
+    /// Put a record of `sentry --record` or `agent --record` to the policies again and demand the same verdicts.
     Verify(VerifyArgs),
 }
 
@@ -55,6 +55,13 @@ pub struct CheckArgs {
 pub struct VerifyArgs {
     /// The record.
     file: PathBuf,
+}
+
+impl VerifyArgs {
+    /// The record.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
 }
 
 impl From<SentryArgs> for Options {
@@ -96,8 +103,10 @@ fn verify(args: &VerifyArgs) -> ExitCode {
 
 fn check(args: &CheckArgs) -> ExitCode {
     let Some(loaded) = config_file::load_aloud(&args.file) else { return ExitCode::FAILURE };
-    // What only shows when it is put together: certificates, keys, names.
-    if let Err(error) = crate::state::Shared::new(loaded.config, 1, None) {
+    // What only shows when it is put together: certificates, keys, names. A file for the agent alone is no sentry's.
+    if !loaded.config.pools.is_empty()
+        && let Err(error) = crate::state::Shared::new(loaded.config, 1, None)
+    {
         eprintln!("{}", error.at(&loaded.text, &args.file));
         return ExitCode::FAILURE;
     }

@@ -11,6 +11,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::admin::{self, Admin};
 use crate::pool::Pool;
+use crate::rates;
 use crate::reload::Reloader;
 use crate::state::Shared;
 use crate::supervisor::slots_page::SlotsPage;
@@ -65,6 +66,8 @@ impl Control {
             .into_iter()
             .map(|listener| tokio::spawn(admin::serve(listener, Arc::clone(&self.admin))))
             .collect();
+        // Ends with the process, as the requests do that it is about.
+        tokio::spawn(rates::follow(Arc::clone(&self.shared)));
         let (mut share, mut sample) = (every(SHARE_SLOTS), every(SAMPLE));
         let mut draining = self.shared.draining();
         loop {

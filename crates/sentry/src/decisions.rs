@@ -21,6 +21,8 @@ const MIN_KEPT: usize = 4;
 /// Where a request was when it was decided about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
+    /// About to enter the fleet.
+    Entry,
     /// About to enter the queue.
     Gate,
     /// In the queue, or about to leave it.

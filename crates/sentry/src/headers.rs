@@ -79,6 +79,8 @@ pub fn prepare_request(headers: &mut HeaderMap) {
     } else {
         headers.remove(TE);
     }
+    // Whoever says this is not cancelled: a sentry's to say.
+    headers.remove(crate::rerun::RERUN);
     // The body is asked for when the server reads it, whatever the client said about waiting.
     headers.remove(http::header::EXPECT);
 }

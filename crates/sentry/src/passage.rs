@@ -24,6 +24,7 @@ use crate::connections::{Link, SendError};
 use crate::deadline::Deadline;
 use crate::nucleus::lesson::Lesson;
 use crate::pool::Pool;
+use crate::rerun;
 use crate::server::{Lease, Server};
 use crate::stats::Failure;
 use crate::thread::View;
@@ -61,6 +62,8 @@ pub struct Passage {
     pub class: ClassId,
     /// Which requests it is like.
     pub kind: u64,
+    /// What tells its client from others, where the class shares fairly.
+    pub key: Option<u64>,
     /// When its client stops waiting.
     pub deadline: Option<Deadline>,
     /// Whether it is a gRPC call.
@@ -70,9 +73,12 @@ pub struct Passage {
 }
 
 /// What came of sending a request.
-enum Sent {
+pub enum Sent {
+    /// The head of the response is there.
     Answered(Response<Incoming>, Link, Lease),
+    /// No server answered.
     Failed(Failure),
+    /// Nobody waits any more.
     ClientGone,
 }
 
@@ -98,30 +104,65 @@ impl Passage {
         let head_only = head.method == Method::HEAD;
         let (body, upload) = UploadBody::new(incoming, pause);
         let (request, host) = self.prepare(head, body);
+        let again = if self.pool().reruns.are_wanted() { copy(&request) } else { None };
 
-        let sent = tokio::select! {
-            biased;
-            sent = self.send(request, host, upload.as_deref()) => sent,
-            failure = self.time_limit(ticket.started(), upload.as_deref()) => {
-                if let (Failure::Timeout, Some(server)) = (failure, self.server.take()) {
-                    self.view.server_failed(self.class, &server);
-                }
-                Sent::Failed(failure)
-            }
-            () = self.client.gone(), if upload.is_some() => Sent::ClientGone,
-        };
+        let sent = self.exchange(ticket.started(), request, host.clone(), upload.as_deref()).await;
         if let Sent::Failed(_) = sent
             && upload.is_some()
             && !self.client.http2
         {
             self.client.watch.activity().leaves_body_unread();
         }
+        if let Some(again) = again
+            && let Sent::Answered(response, ..) = &sent
+            && rerun::is_cancelled(response)
+            && let Some(place) = self.pool().reruns.place()
+        {
+            drop(sent);
+            // Boxed: rare, as upgrades are.
+            return Box::pin(self.run_again(ticket, again, host, head_only, place)).await;
+        }
+        self.conclude(ticket, sent, upload, head_only).await
+    }
+
+    /// Answers as it was answered, or says what went wrong; `head_only` where no more was asked for.
+    ///
+    /// # Errors
+    /// Where its client has left.
+    pub async fn conclude(
+        &self,
+        ticket: Ticket,
+        sent: Sent,
+        upload: Option<Rc<Upload>>,
+        head_only: bool,
+    ) -> Result<Response<ResponseBody>, ClientGone> {
         match sent {
             Sent::Answered(response, link, lease) => {
                 Ok(self.answer(ticket, response, link, lease, upload, head_only).await)
             }
             Sent::Failed(failure) => Ok(self.apologise(ticket, failure)),
             Sent::ClientGone => Err(ClientGone),
+        }
+    }
+
+    /// Sends the request within the time that its server has, and while its client is there.
+    pub async fn exchange(
+        &self,
+        started: Nanos,
+        request: Request<UploadBody>,
+        host: Option<HeaderValue>,
+        upload: Option<&Upload>,
+    ) -> Sent {
+        tokio::select! {
+            biased;
+            sent = self.send(request, host, upload) => sent,
+            failure = self.time_limit(started, upload) => {
+                if let (Failure::Timeout, Some(server)) = (failure, self.server.take()) {
+                    self.view.server_failed(self.class, &server);
+                }
+                Sent::Failed(failure)
+            }
+            () = self.client.gone(), if upload.is_some() => Sent::ClientGone,
         }
     }
 
@@ -338,6 +379,7 @@ impl Passage {
             Failure::Deadline => (StatusCode::GATEWAY_TIMEOUT, "the deadline has passed"),
             Failure::ClientGone => (StatusCode::REQUEST_TIMEOUT, "the request took too long"),
             Failure::Malformed => (StatusCode::BAD_REQUEST, "the request's body is malformed"),
+            Failure::Cancelled => (StatusCode::SERVICE_UNAVAILABLE, "the server cancelled it"),
         };
         ticket.fail(failure);
         refuse::error(status, why, self.grpc)

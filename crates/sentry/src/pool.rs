@@ -1,5 +1,7 @@
 //! A pool: servers that do the same work, who may enter the queue in front of them, and who may leave it for a server.
 
+pub mod ease;
+pub mod sheepdog;
 mod sizing;
 
 use std::fs;
@@ -17,11 +19,14 @@ use plimsoll_policing::police::{Choice, ClassSpec, Police};
 use plimsoll_policing::switch::Policer;
 use tokio_rustls::rustls::ClientConfig;
 
+use self::ease::Ease;
+use self::sheepdog::Flock;
 use self::sizing::Sizing;
 use crate::balance::Servers;
 use crate::config_file::Unusable;
 use crate::nucleus;
 use crate::record::{self, Gate, Recorder};
+use crate::rerun::Reruns;
 use crate::retry::RetryBudget;
 use crate::slots::Slots;
 use crate::{clock, tls};
@@ -177,6 +182,12 @@ pub struct Pool {
     pub servers: Servers,
     /// Whether once more.
     pub retries: RetryBudget,
+    /// Which of those that a server cancelled, too.
+    pub reruns: Reruns,
+    /// How many of the slots are in use while the servers are said to be late.
+    pub ease: Ease,
+    /// How the servers' workers fare.
+    pub flock: Flock,
     /// What requests of a kind need.
     pub inherent: Inherent,
     /// By how much they take longer than that.
@@ -223,6 +234,9 @@ impl Pool {
             slots: Slots::new(open),
             servers: Servers::new(&[], workers),
             retries: RetryBudget::new(config.retries.budget),
+            reruns: Reruns::new(config.reruns),
+            ease: Ease::default(),
+            flock: Flock::new(config.max_slowdown),
             inherent: Inherent::new(KINDS),
             stretch: nucleus::stretch::Stretch::default(),
             reports: nucleus::Counts::default(),
@@ -321,6 +335,7 @@ impl Pool {
     /// from one thread; returns when to call it again.
     pub fn tick(&self, busy: f64, now: Nanos) -> Nanos {
         self.settle(now);
+        self.herd(now);
         let ticked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let next = self.gate.tick(now);
             let Some(police) = &self.police else { return next };
@@ -334,6 +349,7 @@ impl Pool {
             self.inherent.tick();
             self.stretch.tick();
         }
+        self.ease.tick(now);
         self.resize(now);
         ticked.unwrap_or(now + Nanos::from_secs(1))
     }

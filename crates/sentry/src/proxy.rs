@@ -84,6 +84,7 @@ async fn respond(
         view,
         class,
         kind: arrival.kind,
+        key,
         deadline,
         grpc,
         server: RefCell::default(),

@@ -8,14 +8,16 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use plimsoll_core::Nanos;
 use plimsoll_core::config::{self, Config};
 use serde::{Deserialize, Serialize};
 
 use crate::clock;
 use crate::config_file::Unusable;
 use crate::pool::Pool;
+use crate::pool::sheepdog::Workers;
 use crate::share::Share;
-use crate::state::Shared;
+use crate::state::{Routing, Shared};
 use crate::supervisor::kept_text::KeptText;
 
 /// Most servers of a pool, as in the config.
@@ -132,6 +134,14 @@ pub enum PutError {
     Wrong(String),
 }
 
+impl Routing {
+    fn pool_named(&self, name: &str) -> Result<&Pool, PutError> {
+        let names = || self.pools.iter().map(|pool| pool.config.name.clone()).collect();
+        let found = self.pools.iter().find(|pool| pool.config.name == name);
+        found.map(AsRef::as_ref).ok_or_else(|| PutError::UnknownPool(names()))
+    }
+}
+
 impl From<Unusable> for PutError {
     fn from(error: Unusable) -> PutError {
         PutError::Wrong(error.into())
@@ -192,10 +202,7 @@ impl Shared {
         self.follow_put();
         let mut keeper = self.keeper().lock();
         let routing = self.routing().load();
-        let Some(pool) = routing.pools.iter().find(|p| p.config.name == pool) else {
-            let names = routing.pools.iter().map(|pool| pool.config.name.clone());
-            return Err(PutError::UnknownPool(names.collect()));
-        };
+        let pool = routing.pool_named(pool)?;
         pool.set_servers(&servers)?;
         log::info!(pool = &*pool.config.name, servers = servers.len(); "servers put");
         let put =
@@ -203,6 +210,35 @@ impl Shared {
         keeper.put.pools.insert(pool.config.name.clone(), put);
         keeper.store();
         Ok(())
+    }
+
+    /// The servers of a pool are late, and nobody in particular is to blame: fewer requests at once from now on, for so long unless it is
+    /// said again. Returns the share of the slots that is in use. Nothing of it is kept: it is over before anybody could need it.
+    ///
+    /// # Errors
+    /// Where there is no such pool.
+    pub fn put_overload(&self, pool: &str, late_for: Nanos) -> Result<f64, PutError> {
+        let routing = self.routing().load();
+        let pool = routing.pool_named(pool)?;
+        pool.ease.tell(late_for, clock::now());
+        Ok(pool.ease.share())
+    }
+
+    /// How the workers of a pool's servers fare, by the servers' names; it holds for so long unless it is said again. Returns how many slots
+    /// there are. Nothing of it is kept either.
+    ///
+    /// # Errors
+    /// Where there is no such pool.
+    pub fn put_slowdown(
+        &self,
+        pool: &str,
+        servers: BTreeMap<String, Workers>,
+        holds: Nanos,
+    ) -> Result<u32, PutError> {
+        let routing = self.routing().load();
+        let pool = routing.pool_named(pool)?;
+        pool.flock.tell(servers, holds, clock::now());
+        Ok(pool.slots.size())
     }
 
     /// Gives this sentry another share of the servers of all pools.

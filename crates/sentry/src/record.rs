@@ -57,6 +57,11 @@ pub(crate) enum Event {
         max: u32,
         scaled: bool,
     },
+    Told {
+        gate: u32,
+        slots: Option<u32>,
+        taken: bool,
+    },
     Offer {
         gate: u32,
         class: u16,
@@ -157,6 +162,7 @@ impl Event {
             | Event::Tick { gate, .. }
             | Event::Slots { gate, .. }
             | Event::Scale { gate, .. }
+            | Event::Told { gate, .. }
             | Event::Offer { gate, .. }
             | Event::AdmitUnjudged { gate, .. }
             | Event::Start { gate, .. }
@@ -335,6 +341,15 @@ impl Gate {
         })
     }
 
+    /// As [`admission::Gate::tell_slots`].
+    pub fn tell_slots(&self, slots: Option<u32>) -> bool {
+        let Some(recorded) = &self.recorded else { return self.gate.tell_slots(slots) };
+        recorded.write(|gate| {
+            let taken = self.gate.tell_slots(slots);
+            (taken, Event::Told { gate, slots, taken })
+        })
+    }
+
     /// As [`admission::Gate::expired`].
     pub fn expired(&self, waited: Nanos, allowed: Nanos) -> Refusal {
         self.gate.expired(waited, allowed)
@@ -386,6 +401,7 @@ pub(crate) fn exact(verdict: &Verdict) -> String {
     let number = |quantity: Quantity| match quantity {
         Quantity::Time(time) => format!("{}ns", time.0),
         Quantity::Count(count) => count.to_string(),
+        Quantity::Rate(per_s) => format!("{:016x}", per_s.to_bits()),
         Quantity::Share(share) => format!("{:016x}", share.to_bits()),
     };
     match verdict {

@@ -113,6 +113,12 @@ impl Replay {
                 }
                 None
             }
+            Event::Told { gate, slots, taken } => {
+                if taken {
+                    self.at(gate)?.gate.tell_slots(slots);
+                }
+                None
+            }
             Event::AdmitUnjudged { gate, class } => {
                 self.at(gate)?.gate.admit_unjudged(ClassId(class));
                 None

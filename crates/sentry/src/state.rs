@@ -16,6 +16,7 @@ use plimsoll_core::ClassId;
 use plimsoll_core::Nanos;
 use plimsoll_core::classify::Classifier;
 use plimsoll_core::config::{self, Config, FairShare};
+use plimsoll_rlqs::client::Health;
 use tokio::sync::watch;
 use tokio_rustls::rustls::ServerConfig;
 
@@ -25,6 +26,7 @@ use crate::config_file::Unusable;
 use crate::decisions::Decisions;
 use crate::pool::{Definition, Pool};
 use crate::put::{Keeper, Put};
+use crate::rates::limit::RateLimit;
 use crate::record::Recorder;
 use crate::stats::{ClassStats, Stats};
 use crate::{clock, tls};
@@ -37,6 +39,8 @@ pub struct Shared {
     routing: Arc<Swap>,
     /// What is counted.
     pub stats: Stats,
+    /// How it goes with the controller that sets rates.
+    pub rates: Health,
     /// Writes down what the gates do, if anybody wants to know.
     recorder: Option<Arc<Recorder>>,
     busy: Busy,
@@ -61,6 +65,7 @@ impl Shared {
         Ok(Shared {
             routing: Arc::new(ArcSwap::from_pointee(routing)),
             stats,
+            rates: Health::default(),
             recorder,
             busy: Busy::default(),
             keeper: Mutex::default(),
@@ -236,6 +241,8 @@ pub struct ClassRoute {
     pub fair_share: Option<FairShare>,
     /// What is counted of it.
     pub stats: Arc<ClassStats>,
+    /// How much of it may enter.
+    pub limit: Arc<RateLimit>,
 }
 
 impl Routing {
@@ -245,6 +252,10 @@ impl Routing {
         previous: Option<(&Routing, &Put)>,
         recorder: Option<&Arc<Recorder>>,
     ) -> Result<Routing, Unusable> {
+        if config.pools.is_empty() {
+            let why = "there is no pool to forward to; add [pool.NAME] with servers = [\"127.0.0.1:9001\"]";
+            return Err(Unusable::new(&[], why.to_owned()));
+        }
         let tls = config.sentry.tls.as_ref().map(tls::server).transpose()?;
         let mut pools = Vec::with_capacity(config.pools.len());
         for (index, pool) in config.pools.iter().enumerate() {
@@ -263,6 +274,12 @@ impl Routing {
             });
         }
         let class_stats = stats.classes(config.classes.iter().map(|class| &*class.name));
+        // What the controller said of a class holds, whatever changes around it.
+        let kept_limit = |name: &str| {
+            let before =
+                previous.and_then(|(p, _)| Some((p.config.classes.iter().position(|c| c.name == name)?, p)));
+            before.map_or_else(Arc::default, |(i, p)| Arc::clone(&p.classes[i].limit))
+        };
         let mut seen = vec![0; pools.len()];
         let route = |(class, stats): (&config::Class, Arc<ClassStats>)| {
             let in_pool = ClassId(seen[class.pool]);
@@ -273,6 +290,7 @@ impl Routing {
                 priority: HeaderValue::from(class.priority),
                 fair_share: class.fair_share.clone(),
                 stats,
+                limit: kept_limit(&class.name),
             }
         };
         let classes = config.classes.iter().zip(class_stats).map(route).collect();

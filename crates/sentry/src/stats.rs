@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use plimsoll_core::histogram::{BUCKETS, bounds_of, bucket_of};
-use plimsoll_core::{Grant, Mechanism, Nanos, Percentile, Statistic};
+use plimsoll_core::{Grant, Mechanism, Nanos, Percentile, Slo, Statistic};
 
 /// A number that one thread writes and any thread reads.
 #[derive(Debug, Default)]
@@ -121,6 +121,11 @@ impl Durations {
         Durations { counts, sum: self.sum - earlier.sum }
     }
 
+    /// The upper bound (exclusive) and the count of every bucket that has any, in order.
+    pub fn filled(&self) -> impl Iterator<Item = (Nanos, u64)> {
+        self.buckets().filter(|&(_, _, count)| count > 0).map(|(_, high, count)| (high, count))
+    }
+
     /// The lower bound (inclusive), the upper bound (exclusive) and the count of every bucket, in order.
     pub fn buckets(&self) -> impl Iterator<Item = (Nanos, Nanos, u64)> {
         self.counts.iter().enumerate().map(|(i, &count)| {
@@ -147,11 +152,13 @@ pub enum Failure {
     ClientGone,
     /// The client's body was not what it announced: 400.
     Malformed,
+    /// The server cancelled it to free what others needed. It is sent a second time, which counts as another request.
+    Cancelled,
 }
 
 impl Failure {
     /// Every kind, in the order of the metrics.
-    pub const ALL: [Failure; 7] = [
+    pub const ALL: [Failure; 8] = [
         Failure::Connect,
         Failure::Upstream,
         Failure::Timeout,
@@ -159,6 +166,7 @@ impl Failure {
         Failure::Truncated,
         Failure::ClientGone,
         Failure::Malformed,
+        Failure::Cancelled,
     ];
 
     /// The name in metrics and logs.
@@ -171,6 +179,7 @@ impl Failure {
             Failure::Truncated => "truncated",
             Failure::ClientGone => "client-gone",
             Failure::Malformed => "malformed",
+            Failure::Cancelled => "cancelled",
         }
     }
 }
@@ -254,6 +263,11 @@ impl ClassStats {
         &self.shards[thread]
     }
 
+    /// One number, all threads added up.
+    pub fn sum(&self, of: impl Fn(&ClassShard) -> &Counter) -> u64 {
+        self.shards.iter().map(|shard| of(shard).get()).sum()
+    }
+
     /// All threads added up.
     pub fn snapshot(&self) -> ClassSnapshot {
         let mut sum = ClassSnapshot {
@@ -306,14 +320,27 @@ pub struct ClassSnapshot {
 }
 
 impl ClassSnapshot {
+    /// Responses that took no longer than the objective's highest percentile, streams left out; all of them where there is none.
+    pub fn good(&self, slo: &Slo) -> u64 {
+        let limit = slo.targets().iter().map(|&(_, limit)| limit).max();
+        limit.map_or_else(|| self.response.count(), |limit| self.response.at_most(limit))
+    }
+
     /// Requests that were let in: by the policy, without a judgement, or against it in shadow mode.
     pub fn admitted(&self) -> u64 {
         self.granted.iter().sum::<u64>() + self.unjudged + self.against()
     }
 
-    /// Requests that were let in against the verdict, because the mode is shadow.
+    /// Requests that were let in against the verdict, because the mode is shadow. Not those that were beyond a rate: they go on to the
+    /// pool's own mechanisms, whose verdict counts.
     pub fn against(&self) -> u64 {
-        self.would_refuse.iter().sum()
+        self.would_refuse.iter().sum::<u64>() - self.would_refuse_by(Mechanism::Rate)
+    }
+
+    /// Requests that this mechanism would have refused if its mode were not shadow.
+    pub fn would_refuse_by(&self, mechanism: Mechanism) -> u64 {
+        // Before the first look there are no counters at all.
+        self.would_refuse.get(mechanism as usize).copied().unwrap_or(0)
     }
 }
 
@@ -352,6 +379,8 @@ thread_stats! {
     retries,
     /// Retries that the budget did not allow.
     retries_denied,
+    /// Requests sent a second time because a server cancelled them.
+    reruns,
     /// Panics of a policy; the request was let in.
     policy_panics,
 }

@@ -139,6 +139,8 @@ impl Failure {
             Failure::Connect | Failure::Upstream | Failure::Timeout | Failure::Truncated => Outcome::Failed,
             // A client leaves when it likes, and sets its deadline as short as it likes.
             Failure::Deadline | Failure::ClientGone | Failure::Malformed => Outcome::Unmeasured,
+            // It was cancelled for what it held, not for how long it took.
+            Failure::Cancelled => Outcome::Unmeasured,
         }
     }
 }

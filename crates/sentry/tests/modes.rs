@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use plimsoll_core::Nanos;
 use plimsoll_sentry::clock;
+use plimsoll_sentry::pool::sheepdog::Workers;
 use plimsoll_sentry::share::Share;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -261,6 +263,30 @@ async fn adaptive_workers_follow_the_gate() {
         || "the gate's number".to_owned(),
     )
     .await;
+}
+
+/// What an agent would say of a server that has a worker for each request: slowed when there are more than two of them.
+#[tokio::test]
+async fn adaptive_workers_follow_what_an_agent_says_of_the_servers() {
+    let held = Held::start().await;
+    let text = "workers = \"adaptive\"\nmax_slowdown = 2.0\nadmission = { policy = \"none\" }";
+    let sentry = Sentry::before(&[held.server.address], text);
+    let pool = sentry.pool();
+    let first = pool.slots.size();
+    assert!(first > 4, "{first}");
+    let crowd: Vec<_> = (0..2 * first).map(|_| tokio::spawn(client::get(sentry.address, "/"))).collect();
+    let say = |slowdown: f64| {
+        let workers = Workers { active: pool.slots.size(), slowdown };
+        let servers = BTreeMap::from([(held.server.address.to_string(), workers)]);
+        sentry.shared.put_slowdown("p", servers, Nanos::from_secs(1)).unwrap()
+    };
+    eventually(|| say(f64::from(pool.slots.size()) / 2.0) == 4, || format!("4, not {}", pool.slots.size()))
+        .await;
+    assert!(pool.flock.decides());
+    eventually(|| !pool.flock.decides(), || "an end of what was said".to_owned()).await;
+    let error = sentry.shared.put_slowdown("shoop", BTreeMap::new(), Nanos::ZERO).unwrap_err().to_string();
+    assert_eq!(error, "there is no such pool; there is p");
+    crowd.iter().for_each(JoinHandle::abort);
 }
 
 #[tokio::test]

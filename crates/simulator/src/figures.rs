@@ -79,6 +79,22 @@ impl Figure {
 type Cell<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 impl Chart {
+    /// These lines over `x`, held against nothing.
+    pub fn new(
+        title: impl Into<String>,
+        x: impl Into<String>,
+        y: impl Into<String>,
+        lines: Vec<Line>,
+    ) -> Chart {
+        Chart { title: title.into(), x: x.into(), y: y.into(), lines, levels: Vec::new() }
+    }
+
+    /// The same, held against one level more.
+    pub fn with_level(mut self, name: impl Into<String>, level: f64) -> Chart {
+        self.levels.push((name.into(), level));
+        self
+    }
+
     fn draw(&self, cell: &Cell<'_>) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
         let points = || {
             self.lines.iter().flat_map(|line| &line.points).filter(|(x, y)| x.is_finite() && y.is_finite())
@@ -135,13 +151,7 @@ mod tests {
 
     fn figure(points: Vec<(f64, f64)>) -> Figure {
         let line = Line { name: "bouncer".into(), points };
-        let chart = Chart {
-            title: "rejections".into(),
-            x: "load".into(),
-            y: "%".into(),
-            lines: vec![line],
-            levels: vec![("objective".into(), 18.0)],
-        };
+        let chart = Chart::new("rejections", "load", "%", vec![line]).with_level("objective", 18.0);
         Figure { name: "f".into(), charts: vec![chart.clone(), chart.clone(), chart.clone(), chart] }
     }
 

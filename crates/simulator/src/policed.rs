@@ -2,7 +2,7 @@
 
 use plimsoll_admission::Gate;
 use plimsoll_core::{Nanos, Rng, Verdict};
-use plimsoll_policing::batch::{Batch, Load, Misfit};
+use plimsoll_policing::batch::{Batch, Load};
 use plimsoll_policing::police::{Answer, Police, Scene};
 
 use crate::engine::{Arrival, Deciders};
@@ -54,10 +54,7 @@ impl<'a> Policed<'a> {
             Answer::Now(verdict) => Some((held, verdict)),
             Answer::Waits { rank, delay } => {
                 let (rank, displaced) = self.batch.push(rank, size, delay, at, held)?;
-                let objective = self.police.terms(rank).target;
-                let misfit =
-                    Misfit { estimate: load.estimate(gate.mean(displaced.arrival.class), 0), objective };
-                Some((displaced, self.police.processed(Err(misfit))))
+                Some((displaced, self.police.processed(Err(self.police.crowded_out(rank, &load)))))
             }
         }
     }

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::graph::cluster::Cluster;
 use crate::server::Server;
-use crate::{graph, pages};
+use crate::{cycle, graph, pages};
 
 /// Run a small real system to overload
 #[derive(Debug, clap::Args)]
@@ -31,8 +31,19 @@ enum System {
         #[arg(long)]
         json: bool,
     },
+    /// A web service whose requests share a lock, a pool and a cache, with an account that the agent reads, and requests that hog each.
+    Hogs {
+        /// Address to listen on; port 0 takes any free one.
+        #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9200")]
+        listen: SocketAddr,
+        /// Prints one JSON line on stdout when ready.
+        #[arg(long)]
+        json: bool,
+    },
     /// An in-memory graph store: a broker in front of shards, with eleven query types of rising cost.
     Graph(GraphArgs),
+    /// A program that computes for so long, then sleeps for so long, over and over: something to compete with for CPUs.
+    Cycle(cycle::Options),
 }
 
 #[derive(Debug, clap::Args)]
@@ -73,7 +84,9 @@ enum Role {
 pub fn run(args: Args) -> ExitCode {
     let result = match args.system {
         System::Pages { options, json } => run_pages(options, json),
+        System::Hogs { listen, json } => run_hogs(listen, json),
         System::Graph(args) => run_graph(args),
+        System::Cycle(options) => cycle::run(options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -106,6 +119,19 @@ fn run_pages(options: pages::Options, json: bool) -> io::Result<()> {
              about {capacity_per_s:.0}/s of the 50/30/20 mix"
         );
         Ok(server)
+    })
+}
+
+fn run_hogs(listen: SocketAddr, json: bool) -> io::Result<()> {
+    plimsoll_sdk_testbed::run(listen, plimsoll_sdk_testbed::Settings::default(), |addr| {
+        if json {
+            let ready =
+                json!({ "ready": "hogs", "addr": addr.to_string(), "app": plimsoll_sdk_testbed::APP });
+            println!("{ready}");
+        }
+        eprintln!(
+            "hogs on http://{addr}: /item is what it is for; /hog/lock, /hog/pool and /hog/cache stop it, for ?seconds=1"
+        );
     })
 }
 

@@ -4,7 +4,7 @@
 use std::future::poll_fn;
 use std::num::NonZeroU64;
 use std::pin::pin;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use plimsoll_core::Nanos;
 use rustix::time::{ClockId, clock_gettime};
@@ -24,6 +24,12 @@ impl Clock {
     /// Time since [`Clock::start`].
     pub fn now(&self) -> Nanos {
         self.origin.elapsed().into()
+    }
+
+    /// The time of day when the clock read zero, in seconds since 1970: what others log can be held beside it.
+    pub fn began_s(&self) -> f64 {
+        let day = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        day.as_secs_f64() - self.now().as_secs_f64()
     }
 
     /// Blocks this thread until the clock reads `until`; returns at once where that has passed.

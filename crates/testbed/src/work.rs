@@ -78,7 +78,7 @@ fn calibrate() -> f64 {
 }
 
 /// A chain of dependent integer operations: no memory, no vectors, nothing to optimise away.
-fn compute(rounds: u64) {
+pub(crate) fn compute(rounds: u64) {
     let mut x = 0x9E37_79B9_7F4A_7C15_u64;
     for _ in 0..rounds {
         x ^= x << 13;

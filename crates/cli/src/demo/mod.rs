@@ -1,6 +1,8 @@
-//! `plimsoll demo`: a surge on a server without and with the load line ([`surge`]), or a flash crowd on a whole platform ([`crowd`]).
+//! `plimsoll demo`: a surge on a server without and with the load line ([`surge`]), a flash crowd on a whole platform ([`crowd`]), or
+//! somebody who holds what everybody needs, without and with the agent ([`culprit`]).
 
 mod crowd;
+mod culprit;
 mod screen;
 mod surge;
 
@@ -16,17 +18,22 @@ use plimsoll_loadgen::{HttpVersion, Plan, Rate};
 use plimsoll_simulator::figures::Figure;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::platform::uri;
-use crate::processes::Page;
+use crate::processes::{Page, uri};
 
-/// Watch a surge with and without the load line, or a flash crowd
+/// Watch a surge with and without the load line, a flash crowd, or a culprit with and without the agent
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A flash crowd on a whole platform instead: three classes of requests, and servers that come with the load and go with it. It
     /// takes twice the duration.
     #[arg(long)]
     crowd: bool,
-    /// How long the surge or the crowd lasts.
+    /// Somebody who holds what everybody needs instead, on two servers side by side: one is left alone, one is watched by the agent.
+    #[arg(long, conflicts_with_all = ["crowd", "factor"])]
+    culprit: bool,
+    /// What the culprit holds up [default: PostgreSQL where there is one, else our own].
+    #[arg(long, value_enum, requires = "culprit")]
+    server: Option<culprit::Kind>,
+    /// How long the surge or the crowd lasts, or all that is to be seen of a culprit.
     #[arg(long, value_name = "TIME", default_value = "30s")]
     duration: Nanos,
     /// How many times its capacity the server is sent [default: 3, with --crowd 10].
@@ -50,6 +57,22 @@ fn parse_factor(text: &str) -> Result<f64, String> {
     }
 }
 
+/// The two that stand beside each other, with what is shown and without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Without,
+    With,
+}
+
+impl Side {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Side::Without => "without",
+            Side::With => "with",
+        }
+    }
+}
+
 /// After this long a client gives up, as most do.
 const PATIENCE: Nanos = Nanos::from_secs(10);
 /// How long the server is saturated to find its capacity, and how much of that is left out at the start.
@@ -66,9 +89,10 @@ pub fn run(args: Args) -> ExitCode {
         }
     };
     let perform = async {
-        match args.crowd {
-            true => crowd::perform(&args).await,
-            false => surge::perform(&args).await,
+        match (args.culprit, args.crowd) {
+            (true, _) => culprit::perform(&args).await,
+            (false, true) => crowd::perform(&args).await,
+            (false, false) => surge::perform(&args).await,
         }
     };
     let outcome = runtime.block_on(async {

@@ -52,6 +52,15 @@ impl Screen {
         }
     }
 
+    /// Says something above the lines, which stays.
+    pub fn say(&self, text: &str) {
+        match self.terminal {
+            // It fails where the terminal is gone, and with it whoever would read it.
+            true => _ = self.all.println(text),
+            false => eprintln!("{text}"),
+        }
+    }
+
     /// Nothing is left on the screen but what follows.
     pub fn clear(self) {
         let _ = self.all.clear();

@@ -67,24 +67,12 @@ fn fig3(settings: Settings) -> Result<Findings, String> {
         name: name.to_owned(),
         points: starvation.samples.iter().map(|sample| (sample.at_ms, of(sample))).collect(),
     };
-    let chart = |title: &str, lines, level: (&str, f64)| Chart {
-        title: title.to_owned(),
-        x: "ms".to_owned(),
-        y: "expected ms".to_owned(),
-        lines,
-        levels: vec![(level.0.to_owned(), level.1)],
+    let chart = |title, objective_ms, lines| {
+        Chart::new(title, "ms", "expected ms", lines).with_level("objective", objective_ms)
     };
     let charts = vec![
-        chart(
-            "p50",
-            vec![line("fast", |s| s.fast_p50_ms), line("slow", |s| s.slow_p50_ms)],
-            ("objective", 18.0),
-        ),
-        chart(
-            "p90",
-            vec![line("fast", |s| s.fast_p90_ms), line("slow", |s| s.slow_p90_ms)],
-            ("objective", 50.0),
-        ),
+        chart("p50", 18.0, vec![line("fast", |s| s.fast_p50_ms), line("slow", |s| s.slow_p50_ms)]),
+        chart("p90", 50.0, vec![line("fast", |s| s.fast_p90_ms), line("slow", |s| s.slow_p90_ms)]),
     ];
     Ok(Findings {
         rows: vec![
@@ -119,8 +107,7 @@ fn fig11(result: &StudyResult) -> Findings {
             rows.push(Row::against(what, &target, fewer));
         }
     }
-    let chart =
-        chart_over_load("Overall rejections", "%", result, |_| true, |run| Some(run.rejected_pct), vec![]);
+    let chart = chart_over_load("Overall rejections", "%", result, |_| true, |run| Some(run.rejected_pct));
     Findings { rows, figures: vec![Figure { name: "fig11".to_owned(), charts: vec![chart] }] }
 }
 
@@ -137,8 +124,8 @@ fn fig12(result: &StudyResult) -> Findings {
         rows.push(Row::at_most(what, WITHIN, run.worst_factor_of_objective()));
     }
     let chart = |title: &str, of: fn(&TypeFigures) -> Option<f64>, level: f64| {
-        let levels = vec![("objective".to_owned(), level)];
-        chart_over_load(title, "ms", result, |_| true, move |run| shown(run).and_then(of), levels)
+        let chart = chart_over_load(title, "ms", result, |_| true, move |run| shown(run).and_then(of));
+        chart.with_level("objective", level)
     };
     let charts = vec![
         chart("QT11, median", |of| of.response_ms.p50, 18.0),
@@ -161,7 +148,7 @@ fn fig13(result: &StudyResult) -> Findings {
         rows.push(Row::beside(format!("{what} response, ms"), None, of.and_then(|of| of.response_ms.p50)));
     }
     let chart = |title: &str, of: fn(&TypeFigures) -> Option<f64>| {
-        chart_over_load(title, "ms", result, compared, move |run| shown(run).and_then(of), vec![])
+        chart_over_load(title, "ms", result, compared, move |run| shown(run).and_then(of))
     };
     let charts = vec![
         chart("QT11, median processing time", |of| of.processing_ms.p50),
@@ -181,7 +168,6 @@ fn chart_over_load(
     result: &StudyResult,
     drawn: impl Fn(&str) -> bool,
     of: impl Fn(&Run) -> Option<f64>,
-    levels: Vec<(String, f64)>,
 ) -> Chart {
     let mut lines: Vec<Line> = Vec::new();
     for run in result.runs.iter().filter(|run| drawn(&run.policy)) {
@@ -191,11 +177,5 @@ fn chart_over_load(
             None => lines.push(Line { name: run.policy.clone(), points: vec![(run.load, value)] }),
         }
     }
-    Chart {
-        title: title.to_owned(),
-        x: "offered load over capacity".to_owned(),
-        y: unit.to_owned(),
-        lines,
-        levels,
-    }
+    Chart::new(title, "offered load over capacity", unit, lines)
 }

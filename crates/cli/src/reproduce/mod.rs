@@ -1,7 +1,8 @@
 //! The experiments of `plimsoll reproduce` that need a real system: Bouncer's study on a graph store (section 5.4), Cataclysm's on the
-//! sentry itself and on servers that a controller starts.
+//! sentry itself and on servers that a controller starts, CPU Futures' on an Apache.
 
 mod bouncer;
+mod cpu_futures;
 mod scaling;
 mod sentries;
 mod step;
@@ -9,6 +10,7 @@ mod step;
 use plimsoll_simulator::reproduce::{Experiment, Settings};
 
 pub use bouncer::bouncer;
+pub use cpu_futures::experiments as cpu_futures;
 
 /// Fig. 4 and 6, which are about live sentries' own CPU time, and a step of the load on real servers (section 6.7).
 pub fn cataclysm(settings: Settings) -> Vec<Experiment> {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::process::Stdio;
 
-use http::{Method, Uri};
+use http::Method;
 use plimsoll_core::Nanos;
 use plimsoll_core::config::mix::{Mix, Request};
 use plimsoll_loadgen::{HttpVersion, Plan};
@@ -13,7 +13,7 @@ use plimsoll_simulator::figures::{Chart, Figure, Line};
 use plimsoll_simulator::reproduce::findings::{Findings, Row};
 use plimsoll_simulator::reproduce::{Settings, values};
 
-use crate::processes::{ConfigFile, Page, Process, cpu_s, free_addresses, plimsoll, ready};
+use crate::processes::{ConfigFile, Page, Process, cpu_s, free_addresses, plimsoll, ready, uri};
 
 /// Requests a second.
 const RATES: [f64; 4] = [2_000.0, 5_000.0, 10_000.0, 20_000.0];
@@ -64,18 +64,12 @@ pub fn fig4(settings: Settings) -> Result<Findings, String> {
         // Seconds on a machine that others use say little about microseconds, so the quick form only shows it.
         rows.push(match settings.quick {
             true => Row::beside(what, Some(theirs), Some(1e6 / at_most)),
-            false => Row::no_less(format!("{what} (paper: {theirs})"), theirs, 1e6 / at_most),
+            false => Row::at_least(what, theirs, 1e6 / at_most),
         });
         let points = runs.iter().map(|run| (run.rate_per_s, run.utilisation_pct)).collect();
         lines.push(Line { name: policer.to_owned(), points });
     }
-    let chart = Chart {
-        title: "CPU of the sentry".to_owned(),
-        x: "requests/s".to_owned(),
-        y: "% of a core".to_owned(),
-        lines,
-        levels: Vec::new(),
-    };
+    let chart = Chart::new("CPU of the sentry", "requests/s", "% of a core", lines);
     Ok(Findings { rows, figures: vec![Figure { name: "fig4".to_owned(), charts: vec![chart] }] })
 }
 
@@ -114,7 +108,6 @@ async fn measure(policer: &str, settings: Settings) -> Result<Vec<Run>, String> 
 
 /// Sends so many requests a second; how many were sent, and how many refused.
 async fn load(sentry: SocketAddr, rate: f64, seconds: u64, seed: u64) -> Result<(u64, u64), String> {
-    let target = Uri::try_from(format!("http://{sentry}/")).map_err(|e| e.to_string())?;
     let request = |(tier, share): (&str, f64)| Request {
         name: tier.to_owned(),
         method: Method::GET,
@@ -126,7 +119,7 @@ async fn load(sentry: SocketAddr, rate: f64, seconds: u64, seed: u64) -> Result<
     };
     let mix = Mix { requests: TIERS.map(request).into() };
     let rate = rate.to_string().parse().map_err(|e: String| e)?;
-    let plan = Plan::new(target, mix, rate, Nanos::from_secs(seconds), HttpVersion::Http1);
+    let plan = Plan::new(uri(sentry), mix, rate, Nanos::from_secs(seconds), HttpVersion::Http1);
     let plan = Plan { seed, connections: 1_024, ..plan };
     let report = plimsoll_loadgen::run(&plan, |_| ControlFlow::Continue(())).await?;
     if report.table.total.errors > 0 {

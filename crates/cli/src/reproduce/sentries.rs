@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use http::{HeaderValue, Method, Uri, header};
+use http::{HeaderValue, Method, header};
 use plimsoll_core::Nanos;
 use plimsoll_core::config::mix::{Mix, Request};
 use plimsoll_loadgen::{HttpVersion, Plan, Rate};
@@ -19,10 +19,11 @@ use plimsoll_simulator::figures::{Chart, Figure, Line};
 use plimsoll_simulator::reproduce::Settings;
 use plimsoll_simulator::reproduce::findings::{Findings, Row};
 use plimsoll_testbed::cpu_cap::CpuCap;
+use plimsoll_testbed::ports::free_ports;
 use serde_json::Value;
 use tokio::time::interval;
 
-use crate::processes::{ConfigFile, Page, Process, cpu_s, free_addresses, free_ports, get, plimsoll, ready};
+use crate::processes::{ConfigFile, Page, Process, cpu_s, free_addresses, get, plimsoll, ready, uri};
 
 /// What a sentry may use, in cores.
 const CORES: f64 = 0.2;
@@ -134,15 +135,15 @@ async fn run(settings: Settings, cap: CpuCap) -> Result<Findings, String> {
     let watch = Watch { controller, state: state.path(), caps: RefCell::default() };
     let mut share = course.first;
     for _ in 0..course.most_steps {
-        log.step(&watch, &plan(listen, share * capacity_per_s, course.step_s, settings.seed)?).await?;
+        log.step(&watch, &plan(listen, share * capacity_per_s, course.step_s, settings.seed)).await?;
         if log.most() >= course.enough {
             break;
         }
         share += course.more;
     }
-    log.step(&watch, &plan(listen, share * capacity_per_s, 2 * course.step_s, settings.seed)?).await?;
+    log.step(&watch, &plan(listen, share * capacity_per_s, 2 * course.step_s, settings.seed)).await?;
     log.lull_begins_s = log.span_s;
-    log.step(&watch, &plan(listen, course.lull * capacity_per_s, course.lull_s, settings.seed)?).await?;
+    log.step(&watch, &plan(listen, course.lull * capacity_per_s, course.lull_s, settings.seed)).await?;
     Ok(findings(settings, course, capacity_per_s, &log))
 }
 
@@ -251,15 +252,14 @@ async fn capacity(sentry: SocketAddr, pid: u32, settings: Settings) -> Result<f6
     for _ in 0..2 {
         let before = cpu_s(pid)?;
         let seconds = if settings.quick { 1 } else { 2 };
-        let plan = plan(sentry, capacity_per_s / 2.0, seconds, settings.seed)?;
+        let plan = plan(sentry, capacity_per_s / 2.0, seconds, settings.seed);
         let report = plimsoll_loadgen::run(&plan, |_| ControlFlow::Continue(())).await?;
         capacity_per_s = CORES * report.table.total.sent as f64 / (cpu_s(pid)? - before).max(1e-3);
     }
     Ok(capacity_per_s)
 }
 
-fn plan(sentry: SocketAddr, per_s: f64, seconds: u64, seed: u64) -> Result<Plan, String> {
-    let target = Uri::try_from(format!("http://{sentry}/")).map_err(|e| e.to_string())?;
+fn plan(sentry: SocketAddr, per_s: f64, seconds: u64, seed: u64) -> Plan {
     let request = Request {
         name: "page".to_owned(),
         method: Method::GET,
@@ -270,13 +270,13 @@ fn plan(sentry: SocketAddr, per_s: f64, seconds: u64, seed: u64) -> Result<Plan,
         deadline: Some(TARGET),
     };
     let plan = Plan::new(
-        target,
+        uri(sentry),
         Mix { requests: vec![request] },
         Rate::constant(per_s),
         Nanos::from_secs(seconds),
         HttpVersion::Http1,
     );
-    Ok(Plan { seed, ..plan })
+    Plan { seed, ..plan }
 }
 
 fn config(
@@ -350,13 +350,7 @@ fn findings(settings: Settings, course: &Course, capacity_per_s: f64, log: &Log)
         Row::beside("generator late in the worst step, p99 ms", None, Some(log.late_ms)),
         Row::beside("refused, %", None, Some(100.0 * log.refused as f64 / log.sent as f64)),
     ];
-    let chart = |title: &str, y: &str, lines, levels| Chart {
-        title: title.to_owned(),
-        x: "s".to_owned(),
-        y: y.to_owned(),
-        lines,
-        levels,
-    };
+    let chart = |title, y, lines| Chart::new(title, "s", y, lines);
     let line = |name: &str, points| Line { name: name.to_owned(), points };
     let numbers = seen.iter().map(|seen| (seen.at_s, count(seen) as f64)).collect();
     let mut busy: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
@@ -370,9 +364,9 @@ fn findings(settings: Settings, course: &Course, capacity_per_s: f64, log: &Log)
     busy.sort_by(|a, b| a[0].0.total_cmp(&b[0].0));
     let busy = busy.into_iter().zip(1..).map(|(points, i)| line(&format!("sentry {i}"), points)).collect();
     let charts = vec![
-        chart("Arrivals", "requests/s", vec![line("all", log.arrivals.clone())], Vec::new()),
-        chart("Sentries", "", vec![line("sentries", numbers)], Vec::new()),
-        chart("CPU of each sentry", "% of what it may use", busy, vec![("busy".to_owned(), 100.0 * BUSY)]),
+        chart("Arrivals", "requests/s", vec![line("all", log.arrivals.clone())]),
+        chart("Sentries", "", vec![line("sentries", numbers)]),
+        chart("CPU of each sentry", "% of what it may use", busy).with_level("busy", 100.0 * BUSY),
     ];
     Findings { rows, figures: vec![Figure { name: "fig6".to_owned(), charts }] }
 }

@@ -8,10 +8,11 @@ use plimsoll_loadgen::{HttpVersion, Plan};
 use plimsoll_simulator::figures::{Chart, Figure, Line};
 use plimsoll_simulator::reproduce::Settings;
 use plimsoll_simulator::reproduce::findings::{Findings, Row};
+use plimsoll_testbed::ports::free_ports;
 
 use crate::observed::{self, Seen, Tally, by_second};
 use crate::platform::{Platform, PoolNow, mix, page_command};
-use crate::processes::{Page, free_ports};
+use crate::processes::Page;
 
 /// All servers, those that an application has at first and at least, and those that it has at most.
 const SERVERS: u16 = 11;
@@ -219,19 +220,12 @@ fn charts(seconds: &[Vec<(f64, Tally)>; 2], looks: &Looks) -> Vec<Chart> {
         name: format!("application {name}"),
         points: looks.iter().map(|(at, pools)| (at.as_secs_f64(), pools[i].ready as f64)).collect(),
     };
-    let chart = |title: &str, y: &str, lines, levels| Chart {
-        title: title.to_owned(),
-        x: "s".to_owned(),
-        y: y.to_owned(),
-        lines,
-        levels,
-    };
-    let target = vec![("target".to_owned(), TARGET.as_millis_f64())];
+    let chart = |title, y, lines| Chart::new(title, "s", y, lines);
     let p95 = |tally: &Tally| tally.p95.map(Nanos::as_millis_f64);
     vec![
-        chart("served", "requests/s", by_application(|tally| Some(tally.admitted as f64)), vec![]),
-        chart("refused", "%", by_application(|tally| Some(100.0 * tally.refused_share())), vec![]),
-        chart("response time, p95", "ms", by_application(p95), target),
-        chart("servers", "servers", APPLICATIONS.into_iter().enumerate().map(servers).collect(), vec![]),
+        chart("served", "requests/s", by_application(|tally| Some(tally.admitted as f64))),
+        chart("refused", "%", by_application(|tally| Some(100.0 * tally.refused_share()))),
+        chart("response time, p95", "ms", by_application(p95)).with_level("target", TARGET.as_millis_f64()),
+        chart("servers", "servers", APPLICATIONS.into_iter().enumerate().map(servers).collect()),
     ]
 }

@@ -42,6 +42,11 @@ pub struct Upstream {
 impl Upstream {
     /// Pauses for as many milliseconds as the path says: `/250`.
     pub fn start() -> Upstream {
+        Upstream::working(|ms| std::thread::sleep(Duration::from_millis(ms)))
+    }
+
+    /// Works on each request, on a thread of its connection, with what the path says.
+    pub fn working(work: fn(u64)) -> Upstream {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (at_once, peak) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
@@ -49,19 +54,19 @@ impl Upstream {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (at_once, peak) = (Arc::clone(&counted), Arc::clone(&highest));
-                std::thread::spawn(move || Upstream::serve(stream, &at_once, &peak));
+                std::thread::spawn(move || Upstream::serve(stream, work, &at_once, &peak));
             }
         });
         Upstream { address, at_once, peak }
     }
 
-    fn serve(stream: TcpStream, at_once: &AtomicU32, peak: &AtomicU32) {
+    fn serve(stream: TcpStream, work: fn(u64), at_once: &AtomicU32, peak: &AtomicU32) {
         stream.set_nodelay(true).unwrap();
         let mut reader = BufReader::new(&stream);
         while let Some(head) = read_head(&mut reader) {
             let path = head.split(' ').nth(1).unwrap_or("/").to_owned();
             peak.fetch_max(at_once.fetch_add(1, SeqCst) + 1, SeqCst);
-            std::thread::sleep(Duration::from_millis(path[1..].parse().unwrap_or(0)));
+            work(path[1..].parse().unwrap_or(0));
             at_once.fetch_sub(1, SeqCst);
             let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{path}", path.len());
             if (&stream).write_all(answer.as_bytes()).is_err() {

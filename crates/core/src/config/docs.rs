@@ -10,7 +10,17 @@ use super::value::Value;
 /// A page of Markdown: one table of keys a section of the file.
 pub fn reference<T: Value>(title: &str, introduction: &str) -> String {
     let mut page = format!("# {title}\n\n{introduction}\n");
-    for section in T::SHAPE.fields {
+    let (sections, keys): (Vec<Field>, Vec<Field>) = T::SHAPE
+        .fields
+        .iter()
+        .copied()
+        .partition(|field| field.shape.named || !field.shape.fields.is_empty());
+    if !keys.is_empty() {
+        page.push_str("\n## The file itself\n\nKeys before the first table.\n\n");
+        page.push_str("| key | type | default | meaning |\n| --- | --- | --- | --- |\n");
+        rows("", &keys, &mut page);
+    }
+    for section in sections {
         let name = if section.shape.named {
             format!("[{}.NAME]", section.key)
         } else {

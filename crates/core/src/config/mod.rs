@@ -2,14 +2,18 @@
 //! with line and caret, the reference docs and the JSON Schema. The files of the simulator and of the load
 //! generator are read by the same machinery.
 
+pub mod fleet;
 pub mod mix;
 pub mod workload;
 
 mod address;
 mod admission;
+mod agent;
 mod class;
 mod controller;
 mod docs;
+mod dsn;
+mod herald;
 mod ladder;
 mod objective;
 mod parse;
@@ -23,6 +27,7 @@ mod scalar;
 mod sentry;
 mod suggest;
 mod table;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 mod units;
@@ -30,9 +35,12 @@ mod value;
 
 pub use address::{Listen, Scheme, Server};
 pub use admission::{Admission, Mode, Override, Policy, PolicyKind, WaitLimit};
+pub use agent::{Agent, App, CancelBudget, Escalate, Postgres};
 pub use class::{Class, FairShare, HeaderMatch, Match};
-pub use controller::Controller;
+pub use controller::{Controller, ControllerRates};
 pub use docs::{json_schema, reference};
+pub use dsn::Dsn;
+pub use herald::{Herald, HeraldReader};
 pub use parse::{MAX_FILE, error_at, parse};
 pub use pattern::{GrpcPattern, HostPattern, PathPattern, Segment, ValuePattern};
 pub use pool::{Eject, Health, Policing, PolicingPolicy, Pool, Protocol, Retries, Workers};
@@ -40,6 +48,7 @@ pub use provision::{Ports, ProviderKind, Provision};
 pub use report::{Diagnostic, Errors, Warning};
 pub use resolve::Config;
 pub use scalar::Secret;
-pub use sentry::{Decisions, Sentry, Tls};
+pub use sentry::{Decisions, Sentry, SentryRates, Tls};
+pub use telemetry::{Prometheus, Scrape, ScrapeKind, Telemetry};
 pub use units::{Rate, Size};
 pub use value::Value;

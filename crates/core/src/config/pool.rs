@@ -20,6 +20,9 @@ table! {
         servers: Vec<Server> = [],
         /// Requests that one server works on at once, or "adaptive": found by measuring, for those who do not know.
         workers: Workers = "adaptive",
+        /// With `workers = "adaptive"` and an agent on the servers' hosts: so many requests at once that none of the servers' workers runs more than this
+        /// many times slower than on an idle machine, for want of CPU. Two is enough to keep a CPU busy; more lets in more at once, and each takes longer.
+        max_slowdown: f64 [1.5..=1000.0] = 5.0,
         /// Requests that wait at most, whatever the policy thinks. 800 is what all policies of the paper ran with.
         max_queue: u32 [1..=126976] = 800,
         /// "auto" speaks HTTP/2 to the servers for gRPC, and HTTP/1.1 for the rest.
@@ -40,6 +43,9 @@ table! {
         stream_timeout: Nanos ["1ms"..="24h"] = "1h",
         /// Trying another server where one cannot be connected to.
         retries: Retries = {},
+        /// Requests that wait at once to be sent a second time, because a server cancelled them to free what others needed
+        /// (`plimsoll-cancelled`). Only those that change nothing and have no body; 0 sends none.
+        reruns: u32 [0..=10000] = 0,
         /// Asking the servers how they are.
         health: Health = {},
         /// Leaving a server out after failures.

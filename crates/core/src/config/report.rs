@@ -137,8 +137,12 @@ fn locate(mut findings: Vec<(Span, String)>, text: &str, file: &str, severity: &
 
 /// The source line with a caret line below: `start..end` are bytes of the line, the end perhaps beyond it.
 fn excerpt(source: &str, start: usize, end: usize) -> String {
-    // The excerpt ends in terminals and logs, where `admin_token` must never be, under no misspelt name either.
-    if source.contains("admin_") || source.trim().is_empty() {
+    // The excerpt ends in terminals and logs, where `admin_token` and the password in a `dsn` must never be, under no misspelt name
+    // either.
+    let secret = ["admin_", "tok", "dsn", "passw", "postgres"].iter().any(|word| source.contains(word));
+    let url = source.contains("://") && source.contains('@');
+    let header = source.trim_start().starts_with('[');
+    if (secret || url) && !header || source.trim().is_empty() {
         return String::new();
     }
     let start = source.floor_char_boundary(start);

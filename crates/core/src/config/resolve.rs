@@ -3,8 +3,10 @@
 use std::net::IpAddr;
 
 use super::Mode;
+use super::agent::{Agent, App, AppTable, Postgres, PostgresTable};
 use super::class::{Class, ClassTable, Match};
 use super::controller::Controller;
+use super::herald::Herald;
 use super::objective::SloRef;
 use super::pool::{Pool, Workers};
 use super::report::{Report, Span};
@@ -12,7 +14,7 @@ use super::sentry::Sentry;
 use super::suggest::{did_you_mean, one_of};
 use super::table::{literal, table};
 use super::value::{Derived, Node, Tables};
-use super::{Policy, WaitLimit, controller, provision};
+use super::{Policy, WaitLimit, agent, controller, provision};
 use crate::{MAX_CLASSES, Slo};
 
 /// Most matches of all classes together; each is held against all before it.
@@ -25,12 +27,20 @@ table! {
         sentry: Sentry = {},
         /// The controller: which sentries it reads, and how many servers and sentries it may have.
         controller: Controller = {},
-        /// Servers that do the same work, behind one queue. At least one pool.
+        /// Servers that do the same work, behind one queue. At least one pool, unless the file is for the agent alone.
         pool: Tables<Pool>,
         /// Objectives with a name, for classes that share one.
         slo: Tables<Slo>,
         /// Classes of requests: what an objective, a share and a refusal are counted by.
         class: Tables<ClassTable>,
+        /// The agent: finds the task that holds up all others, and cancels that one.
+        agent: Agent = {},
+        /// The herald of the agent: reads how long every thread of the host ran and waited, and tells who is about to be short of CPU.
+        herald: Herald = {},
+        /// Applications that keep a ledger through an SDK; NAME is what they call themselves.
+        app: Tables<AppTable>,
+        /// PostgreSQL servers, 15 or newer, as they are.
+        postgres: Tables<PostgresTable>,
     }
 }
 
@@ -41,10 +51,18 @@ pub struct Config {
     pub sentry: Sentry,
     /// Who sizes the pools.
     pub controller: Controller,
-    /// In the order of the file; at least one.
+    /// In the order of the file; none where it is for the agent alone.
     pub pools: Vec<Pool>,
-    /// In the order of the file, `default` last; the index is the [`ClassId`](crate::ClassId).
+    /// In the order of the file, `default` last; the index is the [`ClassId`](crate::ClassId). None without a pool.
     pub classes: Vec<Class>,
+    /// Who cancels.
+    pub agent: Agent,
+    /// Who tells which threads are short of CPU.
+    pub herald: Herald,
+    /// Applications with ledgers, in the order of the file.
+    pub apps: Vec<App>,
+    /// PostgreSQL servers, in the order of the file.
+    pub databases: Vec<Postgres>,
 }
 
 impl Derived for Config {
@@ -53,14 +71,28 @@ impl Derived for Config {
     fn derive(file: ConfigFile, root: Node<'_>, report: &mut Report) -> Option<Config> {
         let named = |(name, pool)| Pool { name, ..pool };
         let pools: Vec<Pool> = file.pool.0.into_iter().map(named).collect();
-        if pools.is_empty() {
-            report
-                .error(root.span(), "there is no pool; add [pool.NAME] with servers = [\"127.0.0.1:9001\"]");
+        let has_herald = root.value.get_ref().get("herald").is_some();
+        let for_agent = has_herald || !file.app.0.is_empty() || !file.postgres.0.is_empty();
+        if pools.is_empty() && (!for_agent || !file.class.0.is_empty()) {
+            let span = if for_agent { root.at(&["class"]) } else { root.span() };
+            report.error(span, "there is no pool; add [pool.NAME] with servers = [\"127.0.0.1:9001\"]");
             return None;
         }
         check_sentry(&file.sentry, root, report);
-        let classes = resolve_classes(file.class.0, &file.slo.0, &pools, root, report)?;
+        agent::check(&file.agent, root, report);
+        let apps = agent::apps(file.app.0, &file.slo.0, &pools, root, report);
+        let databases = agent::databases(file.postgres.0, &file.slo.0, &pools, root, report);
+        let classes = match pools.is_empty() {
+            true => Vec::new(),
+            false => resolve_classes(file.class.0, &file.slo.0, &pools, root, report)?,
+        };
         check_matches(&classes, root, report);
+        if file.controller.rates.is_none() {
+            for class in classes.iter().filter(|class| class.max_rate.is_some()) {
+                let span = root.at(&["class", &class.name, "max_rate"]);
+                report.warn(span, "nobody keeps this without [controller.rates]; add that table");
+            }
+        }
         for (index, pool) in pools.iter().enumerate() {
             check_pool(index, pool, &classes, root, report);
             check_promises(index, pool, &classes, root, report);
@@ -68,7 +100,8 @@ impl Derived for Config {
         controller::check(&file.controller, &pools, root, report);
         provision::check_ports(&pools, file.controller.sentry_ports, root, report);
         provision::check_deployments(&pools, root, report);
-        Some(Config { sentry: file.sentry, controller: file.controller, pools, classes })
+        let ConfigFile { sentry, controller, agent, herald, .. } = file;
+        Some(Config { sentry, controller, pools, classes, agent, herald, apps: apps?, databases: databases? })
     }
 }
 
@@ -76,6 +109,9 @@ fn check_sentry(sentry: &Sentry, root: Node<'_>, report: &mut Report) {
     if !sentry.admin.ip().is_loopback() && sentry.admin_token.is_none() {
         let message = "`admin` is open to the network; add admin_token, or write admin = \"127.0.0.1:9900\"";
         report.error(root.at(&["sentry", "admin"]), message);
+    }
+    if let Some(rates) = &sentry.rates {
+        super::sentry::check_rates(rates, root, report);
     }
     for (i, listen) in sentry.listen.0.iter().enumerate() {
         if sentry.listen.0[..i].contains(listen) {
@@ -221,10 +257,7 @@ fn resolve_class(
     }
     let slo = match table.slo {
         None => Some(Slo::default()),
-        Some(SloRef::Inline(slo)) => Some(slo),
-        Some(SloRef::Named(wanted)) => {
-            find("slo", &wanted, slos, |(name, _)| name, at("slo"), report).map(|index| slos[index].1.clone())
-        }
+        Some(slo) => objective(slo, slos, at("slo"), report),
     };
     let pool = match (table.pool, pools) {
         (Some(wanted), _) => find("pool", &wanted, pools, |pool| &pool.name, at("pool"), report),
@@ -242,7 +275,14 @@ fn resolve_class(
             None
         }
     };
-    let ClassTable { matches, priority, revenue, min_rate, service_time, fair_share, .. } = table;
+    let ClassTable { matches, priority, revenue, min_rate, max_rate, service_time, fair_share, .. } = table;
+    if let (Some(min), Some(max)) = (min_rate, max_rate)
+        && max < min
+    {
+        let message =
+            format!("at most {max} contradicts the promise of {min}; write max_rate = \"{min}\" or more");
+        report.error(at("max_rate"), message);
+    }
     Some(Class {
         name,
         matches,
@@ -250,10 +290,21 @@ fn resolve_class(
         priority,
         revenue,
         min_rate,
+        max_rate,
         service_time,
         pool: pool?,
         fair_share,
     })
+}
+
+/// The objective that is written at `span`, in place or by its name.
+pub(super) fn objective(slo: SloRef, slos: &[(String, Slo)], span: Span, report: &mut Report) -> Option<Slo> {
+    match slo {
+        SloRef::Inline(slo) => Some(slo),
+        SloRef::Named(wanted) => {
+            find("slo", &wanted, slos, |(name, _)| name, span, report).map(|index| slos[index].1.clone())
+        }
+    }
 }
 
 /// The index of what a class names.

@@ -6,10 +6,13 @@ use std::path::PathBuf;
 use http::HeaderName;
 use ipnet::IpNet;
 
-use super::address::Listen;
+use super::address::{Listen, Scheme, Server};
+use super::admission::Mode;
+use super::report::Report;
 use super::scalar::Secret;
 use super::table::table;
 use super::units::Size;
+use super::value::Node;
 use crate::Nanos;
 
 table! {
@@ -55,6 +58,21 @@ table! {
         trusted_proxies: Vec<IpNet> = [],
         /// The log of decisions that `/decisions` shows.
         decisions: Decisions = {},
+        /// Rates that a controller sets, class by class. Left out, nobody is asked.
+        rates: Option<SentryRates>,
+    }
+}
+
+table! {
+    /// Who says how many requests of each class may enter, by Envoy's rate limit quota service. A rate lasts for as long as the
+    /// controller says, some seconds; without one the sentry's own defences are all there is.
+    pub struct SentryRates {
+        /// `host:port` of the controllers, one of which leads; the others do not answer. Tried in turn.
+        controllers: Vec<Server>,
+        /// What they want to be shown, in `authorization: Bearer`.
+        token: Option<Secret>,
+        /// Whether rates are kept, only counted and logged where a request is beyond one, or not asked for.
+        mode: Mode = "enforce",
     }
 }
 
@@ -84,5 +102,15 @@ impl Sentry {
         // A dual-stack socket shows IPv4 peers as ::ffff:a.b.c.d.
         let peer = peer.to_canonical();
         self.trusted_proxies.iter().any(|network| network.contains(&peer))
+    }
+}
+
+/// What is wrong with `[sentry.rates]`.
+pub(super) fn check_rates(rates: &SentryRates, root: Node<'_>, report: &mut Report) {
+    let at = root.at(&["sentry", "rates", "controllers"]);
+    if rates.controllers.is_empty() {
+        report.error(at, "`controllers` is empty; write for example controllers = [\"127.0.0.1:9911\"]");
+    } else if let Some(tls) = rates.controllers.iter().find(|server| server.scheme == Scheme::Https) {
+        report.error(at, format!("controllers are spoken to in the clear; write {tls} without https://"));
     }
 }

@@ -9,6 +9,7 @@ use super::suggest::{did_you_mean, one_of};
 use super::value::{Node, Shape, Value};
 
 /// What is known of a key besides its Rust type.
+#[derive(Clone, Copy)]
 pub struct Field {
     /// As the user writes it.
     pub key: &'static str,

@@ -1,5 +1,6 @@
 //! Files as a whole: what a good one means, and that defaults and bounds are what the definitions say.
 
+use super::fleet::Scenario;
 use super::mix::Mix;
 use super::table::Field;
 use super::value::Value;
@@ -100,6 +101,55 @@ fn the_default_class_comes_last_and_names_find_their_tables() {
     assert_eq!(config.classes[1].fair_share, Some(FairShare::Header("x-api-key".parse().unwrap())));
     let limits = vec![("z".to_owned(), MS(5)), ("default".to_owned(), MS(9))];
     assert_eq!(config.pools[0].admission.policy, Policy::MaxQwt { limit: WaitLimit::PerClass(limits) });
+}
+
+#[test]
+fn rates_are_set_where_a_table_says_so_and_followed_where_one_does() {
+    let text = "[pool.p]\nservers = [\"a:1\"]\n[class.default]\nmax_rate = \"6000/m\"\n";
+    let config: Config = read(&format!(
+        "[sentry.rates]\ncontrollers = [\"controller:9911\", \"10.0.0.2:9911\"]\ntoken = \"correct-horse\"\n[controller.rates]\n{text}"
+    ));
+    let rates = config.sentry.rates.as_ref().unwrap();
+    let controllers: Vec<String> = rates.controllers.iter().map(ToString::to_string).collect();
+    assert_eq!(controllers, ["http://controller:9911", "http://10.0.0.2:9911"]);
+    assert_eq!((rates.mode, config.classes[0].max_rate), (Mode::Enforce, Some(Rate { per_s: 100.0 })));
+    assert!(!format!("{config:?}").contains("horse"));
+    let served = config.controller.rates.unwrap();
+    assert_eq!((served.listen.to_string().as_str(), served.token), ("127.0.0.1:9911", None));
+    let config: Config = read("[pool.p]\nservers = [\"a:1\"]");
+    assert_eq!((config.sentry.rates, config.controller.rates), (None, None));
+}
+
+#[test]
+fn a_database_alone_is_enough() {
+    let text =
+        "[postgres.main]\ndsn = \"postgres://plimsoll:hush@127.0.0.1/postgres\"\nslo = { p99 = \"50ms\" }";
+    let config: Config = read(text);
+    let [main] = config.databases.as_slice() else { panic!("{config:?}") };
+    assert_eq!((main.name.as_str(), main.mode, main.escalate), ("main", Mode::Enforce, Escalate::Never));
+    assert_eq!(main.slo, Slo::new([(Percentile::P99, MS(50))]).unwrap());
+    assert!(config.pools.is_empty() && config.classes.is_empty());
+    assert!(main.dsn.reveal().contains("hush") && !format!("{config:?}").contains("hush"));
+}
+
+#[test]
+fn applications_and_databases_share_objectives_by_name() {
+    let config: Config = read(
+        r#"
+        [slo.fast]
+        p99 = "20ms"
+        [app.shop]
+        slo = "fast"
+        mode = "shadow"
+        budget = { interval = "1s", rate = "6/m", ratio = 0.001, burst = 3 }
+        [postgres.main]
+        dsn = "host=/run/postgresql user=plimsoll"
+        slo = "fast"
+        "#,
+    );
+    assert_eq!(config.apps[0].slo, config.databases[0].slo);
+    let Rate { per_s } = config.apps[0].budget.rate;
+    assert_eq!((per_s, config.apps[0].mode), (0.1, Mode::Shadow));
 }
 
 #[test]
@@ -241,6 +291,9 @@ fn defaults_and_bounds_can_be_written_out() {
     for section in Mix::SHAPE.fields {
         check_fields::<Mix>(section, "", section.shape.fields, &mut checked);
     }
+    for section in Scenario::SHAPE.fields {
+        check_fields::<Scenario>(section, "", section.shape.fields, &mut checked);
+    }
     assert!(checked > 100, "{checked}");
 }
 
@@ -253,7 +306,7 @@ fn every_key_is_documented() {
             walk(field.shape.fields);
         }
     }
-    for shape in [Config::SHAPE, Workload::SHAPE, Mix::SHAPE] {
+    for shape in [Config::SHAPE, Workload::SHAPE, Mix::SHAPE, Scenario::SHAPE] {
         walk(shape.fields);
     }
 }

@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use plimsoll_core::rng::seeded;
 use plimsoll_core::{Nanos, Rng};
-use plimsoll_policing::batch::{AT_ONCE, Batch, Load, Misfit};
+use plimsoll_policing::batch::{AT_ONCE, Batch, Load};
 use plimsoll_policing::police::{Answer, Police};
 
 use crate::crowd::{self, Crowd};
@@ -69,9 +69,7 @@ impl Life {
                 Answer::Waits { rank, delay } => {
                     let displaced = self.batch.push(rank, request.size(), delay, self.now, handle);
                     if let Some((rank, handle)) = displaced {
-                        let terms = self.police.terms(rank);
-                        let misfit =
-                            Misfit { estimate: self.load.estimate(terms.target, 0), objective: terms.target };
+                        let misfit = self.police.crowded_out(rank, &self.load);
                         black_box((handle, self.police.processed(Err(misfit))));
                     }
                 }

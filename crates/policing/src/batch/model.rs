@@ -67,12 +67,15 @@ impl Model {
             let whole = terms.target - terms.delay;
             let most_left = Nanos(terms.target.0 / 2).min(whole - size);
             let objective = whole - if size >= terms.surplus { most_left } else { terms.above - size };
-            // In a queue, who was let in before takes what it takes.
-            if load.in_service == 0.0 && size != size_before {
+            // In a queue, who was let in before takes what it takes. Who is refused untested is no reason to look.
+            let tested = full.or(failed[waiter.rank]).is_none();
+            if tested && load.in_service == 0.0 && size != size_before {
                 queue_delay += Nanos(size_before.0 * admitted / u64::from(load.servers));
                 admitted = 0;
             }
-            size_before = size;
+            if tested {
+                size_before = size;
+            }
             let turns = load.in_service as u64 + (admitted + 1).div_ceil(u64::from(load.servers));
             let estimate = queue_delay + Nanos(turns * size.0);
             let outcome = match full.or(failed[waiter.rank]) {

@@ -58,6 +58,17 @@ fn a_refusal_says_what_was_expected_and_what_is_owed() {
     assert_eq!(refusal(answer), "policing; limit=fraction; estimate=1.000; objective=0.000");
 }
 
+#[test]
+fn who_is_crowded_out_is_told_of_the_queue_and_never_of_less_than_is_owed() {
+    let police = police(Choice::Auto);
+    let told = |queue_ms| match police.processed(Err(police.crowded_out(2, &busy(queue_ms)))) {
+        Verdict::Refuse(refusal) => refusal.to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(told(10), "policing; limit=mean; estimate=1s; objective=1s");
+    assert_eq!(told(1_500), "policing; limit=mean; estimate=2s; objective=1s");
+}
+
 /// Requests of all classes for six seconds, to servers that could do them; behind a long queue one in three of those that wait is let in.
 fn delays_after(police: &Police, load: Load, from_ms: u64) -> Vec<Nanos> {
     let load = Load { servers: 1_000, ..load };

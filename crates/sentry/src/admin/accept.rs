@@ -1,13 +1,13 @@
 //! The little HTTP server of an admin address: HTTP/1.1, few connections, short heads.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::Full;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -29,10 +29,11 @@ pub struct Limits {
 }
 
 /// Serves this listener until the future is dropped; connections end with the runtime.
-pub async fn serve<A, F>(listener: TcpListener, limits: Limits, answer: A)
+pub async fn serve<A, F, B>(listener: TcpListener, limits: Limits, answer: A)
 where
     A: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
-    F: Future<Output = Response<Full<Bytes>>> + Send,
+    F: Future<Output = Response<B>> + Send,
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
 {
     let places = Arc::new(Semaphore::new(limits.connections));
     loop {

@@ -1,14 +1,19 @@
-//! What can be changed through the admin address: `PUT /pools/NAME/servers` and `PUT /share`.
+//! What can be changed through the admin address: `PUT /pools/NAME/servers`, `PUT /pools/NAME/overload`, `PUT /pools/NAME/slowdown` and
+//! `PUT /share`.
+
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use http::StatusCode;
 use http::header::ORIGIN;
 use http::request::Parts;
+use plimsoll_core::Nanos;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::Admin;
+use crate::pool::sheepdog::Workers;
 use crate::put::PutError;
 use crate::share::Share;
 
@@ -20,6 +25,10 @@ pub const LONGEST_BODY: usize = 512 * 1024;
 pub enum Change<'a> {
     /// The servers of this pool.
     Servers(&'a str),
+    /// Whether they are said to be late, and nobody in particular is to blame.
+    Overload(&'a str),
+    /// How their workers fare.
+    Slowdown(&'a str),
     /// The sentry's share of all servers.
     Share,
 }
@@ -33,14 +42,40 @@ struct Servers {
     servers: Vec<String>,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Overload {
+    for_ms: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Slowdown {
+    for_ms: u64,
+    servers: BTreeMap<String, Fares>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fares {
+    active: u32,
+    slowdown: f64,
+}
+
 impl Change<'_> {
     /// What a path changes, if anything.
     pub fn of(path: &str) -> Option<Change<'_>> {
         if path == "/share" {
             return Some(Change::Share);
         }
-        let name = path.strip_prefix("/pools/")?.strip_suffix("/servers")?;
-        (!name.is_empty() && !name.contains('/')).then_some(Change::Servers(name))
+        let (name, what) = path.strip_prefix("/pools/")?.split_once('/')?;
+        match what {
+            _ if name.is_empty() => None,
+            "servers" => Some(Change::Servers(name)),
+            "overload" => Some(Change::Overload(name)),
+            "slowdown" => Some(Change::Slowdown(name)),
+            _ => None,
+        }
     }
 
     /// Whether whoever sends this request may change something; what it shows has been looked at.
@@ -63,14 +98,24 @@ impl Change<'_> {
         match self {
             Change::Servers(pool) => {
                 let Servers { servers } = read(body, "{\"servers\": [\"127.0.0.1:9001\"]}")?;
-                admin.shared.put_servers(pool, &servers).map_err(|error| {
-                    let status = match error {
-                        PutError::UnknownPool(_) => StatusCode::NOT_FOUND,
-                        PutError::Wrong(_) => StatusCode::BAD_REQUEST,
-                    };
-                    (status, error.to_string())
-                })?;
+                admin.shared.put_servers(pool, &servers).map_err(refused)?;
                 Ok(json!({ "pool": pool, "servers": servers.len() }))
+            }
+            Change::Overload(pool) => {
+                let Overload { for_ms } = read(body, "{\"for_ms\": 2000}")?;
+                let share = admin.shared.put_overload(pool, Nanos::from_millis(for_ms)).map_err(refused)?;
+                Ok(json!({ "pool": pool, "eased_to": share }))
+            }
+            Change::Slowdown(pool) => {
+                let example =
+                    r#"{"for_ms": 1000, "servers": {"127.0.0.1:9001": {"active": 16, "slowdown": 3.5}}}"#;
+                let Slowdown { for_ms, servers } = read(body, example)?;
+                let workers =
+                    |fares: Fares| Workers { active: fares.active, slowdown: fares.slowdown.max(1.0) };
+                let servers = servers.into_iter().map(|(name, fares)| (name, workers(fares))).collect();
+                let holds = Nanos::from_millis(for_ms);
+                let slots = admin.shared.put_slowdown(pool, servers, holds).map_err(refused)?;
+                Ok(json!({ "pool": pool, "slots": slots }))
             }
             Change::Share => {
                 let share: Share = read(body, "{\"part\": 0, \"of\": 2}")?;
@@ -79,6 +124,14 @@ impl Change<'_> {
             }
         }
     }
+}
+
+fn refused(error: PutError) -> Refused {
+    let status = match error {
+        PutError::UnknownPool(_) => StatusCode::NOT_FOUND,
+        PutError::Wrong(_) => StatusCode::BAD_REQUEST,
+    };
+    (status, error.to_string())
 }
 
 fn read<T: DeserializeOwned>(body: &Bytes, example: &str) -> Result<T, Refused> {
@@ -91,9 +144,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_two_kinds_of_path_can_be_put() {
+    fn only_four_kinds_of_path_can_be_put() {
         assert_eq!(Change::of("/share"), Some(Change::Share));
         assert_eq!(Change::of("/pools/shop.eu-1/servers"), Some(Change::Servers("shop.eu-1")));
+        assert_eq!(Change::of("/pools/shop/overload"), Some(Change::Overload("shop")));
+        assert_eq!(Change::of("/pools/shop/slowdown"), Some(Change::Slowdown("shop")));
         for path in
             ["/", "/shares", "/pools", "/pools//servers", "/pools/a/b/servers", "/pools/a", "/poolsservers"]
         {

@@ -20,9 +20,6 @@ use crate::server::Server;
 use crate::state::{Routing, Shared};
 use crate::stats::{ClassSnapshot, Durations, Failure, ThreadStats};
 
-/// What [`render`] returns.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 /// Upper bounds of the buckets of time histograms, in milliseconds.
 const BUCKETS_MS: [u64; 16] = [1, 2, 5, 10, 20, 35, 50, 75, 100, 200, 350, 500, 1_000, 2_000, 5_000, 10_000];
 
@@ -77,6 +74,8 @@ struct Class<'a> {
     estimate: Option<&'a ClassEstimate>,
     config: &'a plimsoll_core::config::Class,
     mode: Mode,
+    /// What may enter, a second, where there is a limit.
+    may_enter: Option<f64>,
 }
 
 impl Class<'_> {
@@ -97,6 +96,7 @@ impl Scrape {
     }
 
     fn of_classes(&mut self, routing: &Routing) {
+        let now = clock::now();
         let estimates: Vec<_> = routing.pools.iter().map(|pool| pool.gate.report()).collect();
         let classes: Vec<Class<'_>> = routing
             .config
@@ -107,7 +107,15 @@ impl Scrape {
                 let pool = &routing.pools[route.pool];
                 let labels = vec![("pool", pool.config.name.clone()), ("class", config.name.clone())];
                 let estimate = estimates[route.pool].get(route.in_pool.index());
-                Class { labels, snapshot: route.stats.snapshot(), estimate, config, mode: pool.mode() }
+                let may_enter = route.limit.per_s(now);
+                Class {
+                    labels,
+                    snapshot: route.stats.snapshot(),
+                    estimate,
+                    config,
+                    mode: pool.mode(),
+                    may_enter,
+                }
             })
             .collect();
         self.counters_of(&classes);
@@ -153,7 +161,11 @@ impl Scrape {
             "Requests that were refused, by mechanism",
             refused.into_iter(),
         );
-        let would = by_mechanism(|s| &s.would_refuse, |c| c.mode == Mode::Shadow);
+        // Once the rates have been in shadow, what they would have refused goes on being shown.
+        let would = by_mechanism(
+            |s| &s.would_refuse,
+            |c| c.mode == Mode::Shadow || c.snapshot.would_refuse_by(Mechanism::Rate) > 0,
+        );
         let help = "Requests that would have been refused if the mode were not shadow, by mechanism; they are among the \
                     admitted, as shadow";
         self.add("plimsoll_requests_would_refuse", help, would.into_iter());
@@ -177,6 +189,9 @@ impl Scrape {
     }
 
     fn estimates_of(&mut self, classes: &[Class<'_>]) {
+        let may_enter = classes.iter().filter_map(|c| Some((c.labels.clone(), Value::Gauge(c.may_enter?))));
+        let help = "Requests a second that may enter, where the controller limits them";
+        self.add("plimsoll_rate_limit_per_second", help, may_enter);
         let known = || classes.iter().filter_map(|c| c.estimate.map(|e| (c, e)));
         let queued = known().map(|(c, e)| (c.labels.clone(), Value::Gauge(e.queued as f64)));
         self.add("plimsoll_class_queue_length", "Requests of the class that wait", queued);
@@ -302,6 +317,16 @@ impl Scrape {
         let help = "Share that the worker used over the last second of the CPU time that it may have: a core a thread, or the quota of \
                     its control group";
         self.add("plimsoll_sentry_busy", help, one(Value::Gauge(admin.shared.busy())));
+        if admin.shared.routing().load().config.sentry.rates.is_some() {
+            let rates = &admin.shared.rates;
+            let help = "Whether a controller that sets rates is listened to";
+            let connected = f64::from(u8::from(rates.connected.load(Relaxed)));
+            self.add("plimsoll_rates_connected", help, one(Value::Gauge(connected)));
+            let help = "Answers of controllers that lead no more, none of which was listened to";
+            self.add("plimsoll_rates_stale", help, one(Value::Counter(rates.stale.load(Relaxed))));
+            let help = "Rates that could not be, and were left out";
+            self.add("plimsoll_rates_nonsense", help, one(Value::Counter(rates.nonsense.load(Relaxed))));
+        }
         let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
         self.add("plimsoll_build_info", "Always 1", [(version, Value::Gauge(1.0))].into_iter());
         let up = clock::now().since(admin.started);

@@ -5,6 +5,8 @@ pub mod accept;
 pub mod auth;
 pub mod history;
 pub mod model;
+pub mod reading;
+pub mod scrape;
 
 pub(crate) mod process;
 

@@ -170,7 +170,7 @@ pub struct DecisionView {
     pub class: String,
     /// `admit`, `refuse`, or `would-refuse` in shadow mode.
     pub verdict: String,
-    /// `gate`, or `queue` where the request had already been let in.
+    /// `entry` where the rate of the class decided, else `gate`, or `queue` where the request had already been let in.
     pub stage: String,
     /// Requests that waited.
     pub queued: u32,
@@ -189,7 +189,7 @@ pub struct RefusalView {
     pub mechanism: String,
     /// Which of its limits.
     pub limit: String,
-    /// `ms`, `count` or `share`: what the next two are.
+    /// `ms`, `count`, `share` or `per_s`: what the next two are.
     pub unit: String,
     /// What the request was expected to need.
     pub estimate: f64,
@@ -207,6 +207,7 @@ impl RefusalView {
             Quantity::Time(time) => ("ms", time.as_millis_f64()),
             Quantity::Count(count) => ("count", count as f64),
             Quantity::Share(share) => ("share", share),
+            Quantity::Rate(per_s) => ("per_s", per_s),
         };
         let (unit, estimate) = number(refusal.estimate);
         Some(RefusalView {

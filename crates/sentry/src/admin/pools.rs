@@ -29,6 +29,12 @@ struct PoolView {
     name: String,
     /// Requests that may be with the servers at once, as far as this sentry sends them.
     slots: u32,
+    /// The share of the slots that is in use, in 0..=1: fewer than all while an agent says that the servers are late.
+    eased_to: f64,
+    /// How many times slower than on an idle machine the worst of its servers' workers runs, where an agent says so, and whether the slots follow from that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slowdown: Option<f64>,
+    by_slowdown: bool,
     /// Requests that wait.
     queued: u32,
     servers: Vec<ServerView>,
@@ -61,6 +67,13 @@ struct ClassView {
     service_mean_ms: f64,
     /// Its squared coefficient of variation.
     service_scv: f64,
+    /// Served within the objective's highest percentile, as far as they are no streams; without one, all of those.
+    good: u64,
+    /// How long they took, from arrival to the end of the response: pairs of what they took at most, in ms, and how many did, where any
+    /// did. An eighth apart at most.
+    response_ms: Vec<(f64, u64)>,
+    /// What the controller lets in, a second, where it limits that.
+    rate_limit_per_s: Option<f64>,
 }
 
 /// As of now.
@@ -89,6 +102,13 @@ fn pool_view(routing: &Routing, index: usize, pool: &Pool, now: Nanos) -> PoolVi
             served: snapshot.served,
             service_mean_ms: estimate.map_or(0.0, |e| e.mean.as_millis_f64()),
             service_scv: estimate.map_or(0.0, |e| e.scv),
+            good: snapshot.good(&class.slo),
+            response_ms: snapshot
+                .response
+                .filled()
+                .map(|(at_most, n)| (at_most.as_millis_f64(), n))
+                .collect(),
+            rate_limit_per_s: route.limit.per_s(now),
         }
     };
     let server = |server: std::sync::Arc<crate::server::Server>| ServerView {
@@ -99,6 +119,9 @@ fn pool_view(routing: &Routing, index: usize, pool: &Pool, now: Nanos) -> PoolVi
     PoolView {
         name: pool.config.name.clone(),
         slots: pool.slots.size(),
+        eased_to: pool.ease.share(),
+        slowdown: pool.flock.worst(clock::now()),
+        by_slowdown: pool.flock.decides(),
         queued: pool.slots.waiting(),
         servers: pool.servers.all().into_iter().map(server).collect(),
         leaving: pool.servers.leaving().into_iter().map(server).collect(),

@@ -10,7 +10,7 @@ use http_body_util::Full;
 use serde::Serialize;
 
 use super::change::{Change, Refused};
-use super::{Admin, history, metrics, pools, query, views};
+use super::{Admin, history, metrics, pools, query, scrape, views};
 
 const PAGE: &str = include_str!("page.html");
 /// The page brings everything along and loads nothing from anywhere else.
@@ -62,7 +62,7 @@ pub fn answer(admin: &Admin, request: &Parts, body: &Result<Bytes, Refused>) -> 
             response.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
             response
         }
-        "/metrics" => respond(StatusCode::OK, metrics::CONTENT_TYPE, metrics::render(admin)),
+        "/metrics" => respond(StatusCode::OK, scrape::CONTENT_TYPE, metrics::render(admin)),
         "/classes" => {
             let seconds = query(&request.uri, "history").and_then(|n| n.parse().ok()).unwrap_or(0);
             json(&views::overview(admin, usize::min(seconds, history::KEPT)))
@@ -80,7 +80,7 @@ pub fn answer(admin: &Admin, request: &Parts, body: &Result<Bytes, Refused>) -> 
         "/pools" => json(&pools::pools(admin)),
         _ => {
             let known = "there is /, /classes, /decisions, /metrics, /pools, /healthz and /readyz; and PUT for \
-                         /pools/NAME/servers and /share\n";
+                         /pools/NAME/servers, /pools/NAME/overload, /pools/NAME/slowdown and /share\n";
             text(StatusCode::NOT_FOUND, known)
         }
     }

@@ -134,6 +134,7 @@ pub fn decisions(
         class: log.class.clone(),
         verdict: verdict(&decision).to_owned(),
         stage: match decision.stage {
+            Stage::Entry => "entry".to_owned(),
             Stage::Gate => "gate".to_owned(),
             Stage::Queue => "queue".to_owned(),
         },

@@ -119,6 +119,7 @@ fn why(refusal: &RefusalView) -> String {
     let value = |v: f64| match refusal.unit.as_str() {
         "ms" => time(v),
         "share" => format!("{:.1} %", v * 100.0),
+        "per_s" => per_second(v),
         _ => format!("{v:.0}"),
     };
     let (estimate, objective) = (value(refusal.estimate), value(refusal.objective));
@@ -134,6 +135,7 @@ fn why(refusal: &RefusalView) -> String {
         "concurrency" => format!("{estimate} requests would be in the system, {objective} may be"),
         "deadline" => format!("it would take {estimate} and its own deadline leaves {objective}"),
         "client-share" => format!("its client has had {estimate}, {objective} is its share of the class"),
+        "rate" => format!("{estimate} of its class come, {objective} may enter the fleet"),
         "connections" => format!("{estimate} connections would be open, {objective} may be"),
         percentile => format!("its {percentile} would be {estimate}, its objective is {objective}"),
     }
@@ -182,6 +184,10 @@ fn what_helps(pool: &PoolView, class: &ClassView, refusal: Option<&RefusalView>)
         }
         "deadline" => "clients that wait longer, or fewer requests ahead of these".into(),
         "client-share" => "clients that send less, or a class without `fair_share`".into(),
+        "rate" => {
+            "more room in the fleet, or a higher `max_rate`: the controller says at /plan what it lets in"
+                .into()
+        }
         "connections" => "a higher `max_connections`, or clients that share connections".into(),
         "queue-length" if refusal.mechanism == "max-queue" => {
             format!("{room}; a higher `max_queue` only makes requests wait longer")

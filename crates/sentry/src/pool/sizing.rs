@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use plimsoll_core::config::Workers;
 use plimsoll_core::{ClassId, Nanos};
 
-use super::{ADAPTIVE_MOST, ADAPTIVE_START, Pool};
+use super::{ADAPTIVE_MOST, ADAPTIVE_START, Pool, sheepdog};
 use crate::clock;
 use crate::share::{Holding, Share};
 
@@ -15,13 +15,15 @@ pub struct Sizing {
     share: Holding,
     /// The servers, and between how many sentries they are divided, that the gate's own number of slots is for.
     found_for: (u32, u32),
+    /// The slots that the gate was told to have.
+    told: Option<u32>,
 }
 
 impl Sizing {
     /// Of a pool with so many servers, which has all of them.
     pub fn new(servers: usize) -> Sizing {
         let servers = u32::try_from(servers).unwrap_or(u32::MAX).max(1);
-        Sizing { share: Holding::new(Share::ALL), found_for: (servers, 1) }
+        Sizing { share: Holding::new(Share::ALL), found_for: (servers, 1), told: None }
     }
 }
 
@@ -90,6 +92,21 @@ impl Pool {
         }
     }
 
+    /// Has the gate take what follows from how the servers' workers fare, or find the slots itself where nobody says.
+    pub(super) fn herd(&self, now: Nanos) {
+        if self.config.workers != Workers::Adaptive {
+            return;
+        }
+        let servers = self.servers.len();
+        let most = ADAPTIVE_MOST.saturating_mul(u32::try_from(servers).unwrap_or(u32::MAX));
+        let (size, full) = (self.slots.size(), !self.slots.is_idle());
+        let told = self.flock.tick(sheepdog::Slots { size, full, most, servers }, now);
+        let mut sizing = self.sizing.lock();
+        if told != sizing.told && self.gate.tell_slots(told) {
+            sizing.told = told;
+        }
+    }
+
     /// A request gives its slot back.
     pub fn release(&self) {
         // The slots of servers that have left end with their requests.
@@ -99,8 +116,8 @@ impl Pool {
         self.slots.release();
     }
 
-    /// Opens as many slots as there are workers: those of servers that are up, less those withheld, and those that requests
-    /// on servers that have left still hold.
+    /// Opens as many slots as there are workers: those of servers that are up, as many of them as are in use, less those withheld,
+    /// and those that requests on servers that have left still hold.
     pub fn resize(&self, now: Nanos) {
         let _one = self.sizing.lock();
         let all = u32::try_from(self.servers.len()).unwrap_or(u32::MAX);
@@ -113,7 +130,7 @@ impl Pool {
         };
         let leaving = self.servers.in_flight_on_leaving();
         self.leaving.store(leaving, Relaxed);
-        let target = target.saturating_sub(self.withheld.load(Relaxed)).saturating_add(leaving);
+        let target = self.ease.of(target).saturating_sub(self.withheld.load(Relaxed)).saturating_add(leaving);
         if target != self.slots.size() {
             self.slots.resize(target);
             // Nobody waits for ever, even where all slots are withheld for now.

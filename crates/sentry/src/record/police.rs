@@ -84,8 +84,7 @@ impl Police {
 
     /// Why somebody of this rank had to leave the line for others.
     pub fn displaced(&self, rank: usize, load: &Load) -> Verdict {
-        let objective = self.police.terms(rank).target;
-        self.processed(Err(Misfit { estimate: load.queue_delay.max(objective), objective }))
+        self.processed(Err(self.police.crowded_out(rank, load)))
     }
 
     /// As [`police::Police::promise`].

@@ -1,5 +1,6 @@
-//! The subcommands `simulate`, `suggest` and `reproduce`.
+//! The subcommands `simulate`, `suggest`, `fleet` and `reproduce`.
 
+pub mod fleet;
 mod loads;
 pub mod reproduce;
 pub mod simulate;

@@ -7,7 +7,9 @@ use std::process::ExitCode;
 
 use crate::figures::Figure;
 use crate::reproduce::findings::{Findings, Row};
-use crate::reproduce::{Experiment, ExperimentResult, Results, Settings, bouncer, cataclysm};
+use crate::reproduce::{
+    Experiment, ExperimentResult, Results, Settings, atropos, bouncer, cataclysm, cpu_futures,
+};
 
 /// Run a paper's study and hold the results against the paper's
 #[derive(clap::Args)]
@@ -34,18 +36,24 @@ pub struct Args {
 /// The papers that can be reproduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Paper {
+    /// Which running task must yield
+    Atropos,
     /// Admission control by percentile estimates
     Bouncer,
     /// Policing by class and size, and servers that follow the load
     Cataclysm,
+    /// Who is about to be short of CPU
+    CpuFutures,
 }
 
 /// Runs the subcommand with the simulator's experiments and `more` of a paper's; what the process should exit with.
 pub fn run(args: Args, more: impl FnOnce(Paper, Settings) -> Vec<Experiment>) -> ExitCode {
     let settings = Settings { seed: args.seed, quick: args.quick };
     let mut experiments = match args.paper {
+        Paper::Atropos => atropos::experiments(settings),
         Paper::Bouncer => bouncer::experiments(settings),
         Paper::Cataclysm => cataclysm::experiments(settings),
+        Paper::CpuFutures => cpu_futures::experiments(settings),
     };
     experiments.extend(more(args.paper, settings));
     match reproduce(&args, experiments) {

@@ -236,32 +236,18 @@ fn figure(report: &Report, scenario: &Scenario) -> Figure {
         };
         policies.iter().map(line).collect()
     };
-    let x = "load".to_owned();
-    let mut charts = vec![Chart {
-        title: "rejected".into(),
-        x: x.clone(),
-        y: "% of requests".into(),
-        lines: lines(&|run| Some(run.rejected_pct)),
-        levels: Vec::new(),
-    }];
+    let mut charts =
+        vec![Chart::new("rejected", "load", "% of requests", lines(&|run| Some(run.rejected_pct)))];
+    let times = |name: &str, statistic: &str, value: &dyn Fn(&Run) -> Option<f64>| {
+        Chart::new(format!("{name}: response time, {statistic}"), "load", "ms", lines(value))
+    };
     for (name, slo) in scenario.names.iter().zip(&scenario.slos) {
         if slo.is_empty() {
-            charts.push(Chart {
-                title: format!("{name}: response time, p50"),
-                x: x.clone(),
-                y: "ms".into(),
-                lines: lines(&|run| class(run, name)?.rt_p50_ms),
-                levels: Vec::new(),
-            });
+            charts.push(times(name, "p50", &|run| class(run, name)?.rt_p50_ms));
         }
         for (i, (statistic, limit)) in slo.targets().iter().enumerate() {
-            charts.push(Chart {
-                title: format!("{name}: response time, {statistic}"),
-                x: x.clone(),
-                y: "ms".into(),
-                lines: lines(&|run| class(run, name)?.at_objectives_ms[i]),
-                levels: vec![("objective".to_owned(), limit.as_millis_f64())],
-            });
+            let chart = times(name, &statistic.to_string(), &|run| class(run, name)?.at_objectives_ms[i]);
+            charts.push(chart.with_level("objective", limit.as_millis_f64()));
         }
     }
     charts.retain(|chart| chart.lines.iter().any(|line| !line.points.is_empty()));

@@ -118,6 +118,11 @@ impl Row {
         Row::judged(what.into(), paper, Tolerance::Max, ours)
     }
 
+    /// A number that may not be below the paper's.
+    pub fn at_least(what: impl Into<String>, paper: f64, ours: f64) -> Row {
+        Row::judged(what.into(), paper, Tolerance::Min, ours)
+    }
+
     /// A number that may not exceed a limit of ours.
     pub fn no_more(what: impl Into<String>, limit: f64, ours: f64) -> Row {
         Row { paper: None, ..Row::judged(what.into(), limit, Tolerance::AtMost(limit), ours) }
@@ -188,6 +193,13 @@ impl Row {
     }
 }
 
+/// The one of these numbers, sorted by it, that `share` of them are below; not a number if there is none.
+pub fn percentile(numbers: &mut [f64], share: f64) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    let at = (numbers.len() as f64 * share) as usize;
+    numbers.get(at.min(numbers.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -249,6 +261,9 @@ mod tests {
             "what": "x", "paper": null, "ours": 5.1, "tolerance": { "kind": "at_most", "value": 5.0 }, "pass": false,
         });
         assert_eq!(row, expected, "a limit of ours is not said to be the paper's");
+        let least = serde_json::to_value(Row::at_least("x", 5.0, 4.9)).unwrap();
+        assert_eq!(least["paper"], 5.0);
+        assert_eq!((&least["tolerance"]["kind"], &least["pass"]), (&"min".into(), &false.into()));
         assert_eq!(Row::no_less("x", 5.0, 5.1).pass, Some(true));
         assert_eq!(Row::no_less("x", 5.0, f64::NAN).pass, Some(false));
     }

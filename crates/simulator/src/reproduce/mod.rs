@@ -3,8 +3,10 @@
 //! An [`Experiment`] has an id and a closure; what a group of them shares (runs already made, a system that was started)
 //! lives in what the closures capture. Hosts that can run more than a simulation bring theirs along.
 
+pub mod atropos;
 pub mod bouncer;
 pub mod cataclysm;
+pub mod cpu_futures;
 pub mod findings;
 pub mod values;
 

@@ -138,10 +138,70 @@ pub struct Cataclysm {
     pub fig9_violations_pct_of_intervals: Target,
 }
 
+/// What the paper on ATROPOS reports.
+#[derive(Deserialize)]
+#[allow(missing_docs)]
+pub struct Atropos {
+    pub throughput: Target,
+    pub p99_ratio: Target,
+    pub drop_pct: Target,
+    pub slo20_cases_kept: Target,
+    pub protego: Protego,
+    pub pbox: Throughput,
+    pub darc: Throughput,
+    pub parties: Throughput,
+    pub multi_objective_beats_single_resource_in_cases: Target,
+    pub future_gain_beats_current_use_in_cases: Target,
+}
+
+/// What the paper on CPU Futures reports.
+#[derive(Deserialize)]
+#[allow(missing_docs)]
+pub struct CpuFutures {
+    pub sheepdog_starved_requests: Starved,
+    pub sheepdog_longest_s: Target,
+    pub optimal_pool_range: Range,
+}
+
+/// Requests that took longer than ten seconds, a run of five minutes.
+#[derive(Clone, Copy, Deserialize)]
+#[allow(missing_docs)]
+pub struct Starved {
+    pub sheepdog: f64,
+    pub default: f64,
+}
+
+/// From where to where.
+#[derive(Clone, Copy, Deserialize)]
+#[allow(missing_docs)]
+pub struct Range {
+    pub low: f64,
+    pub high: f64,
+}
+
+/// Protego, as the paper on ATROPOS measured it.
+#[derive(Clone, Copy, Deserialize)]
+#[allow(missing_docs)]
+pub struct Protego {
+    pub throughput: f64,
+    pub p99_ratio: f64,
+    pub drop_pct: f64,
+}
+
+/// A baseline of which the paper on ATROPOS gives the throughput alone.
+#[derive(Clone, Copy, Deserialize)]
+#[allow(missing_docs)]
+pub struct Throughput {
+    pub throughput: f64,
+}
+
 #[derive(Deserialize)]
 struct Papers {
+    atropos: Atropos,
     bouncer: Bouncer,
     cataclysm: Cataclysm,
+    #[serde(rename = "cpu-futures")]
+    cpu_futures: CpuFutures,
 }
 
 static PAPERS: LazyLock<Papers> = LazyLock::new(|| {
@@ -154,7 +214,17 @@ pub fn bouncer() -> &'static Bouncer {
     &PAPERS.bouncer
 }
 
+/// What the paper on ATROPOS reports.
+pub fn atropos() -> &'static Atropos {
+    &PAPERS.atropos
+}
+
 /// What the paper on Cataclysm reports.
 pub fn cataclysm() -> &'static Cataclysm {
     &PAPERS.cataclysm
+}
+
+/// What the paper on CPU Futures reports.
+pub fn cpu_futures() -> &'static CpuFutures {
+    &PAPERS.cpu_futures
 }

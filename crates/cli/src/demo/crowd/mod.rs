@@ -16,8 +16,8 @@ use plimsoll_sentry::admin::model::Overview;
 
 use super::{Args, PATIENCE, draw, find_capacity, program};
 use crate::observed;
-use crate::platform::{PoolNow, mix, uri};
-use crate::processes::Page;
+use crate::platform::{PoolNow, mix};
+use crate::processes::{Page, uri};
 use outcome::Outcome;
 use stage::{TIERS, Tier};
 use view::View;

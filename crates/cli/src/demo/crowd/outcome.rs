@@ -87,23 +87,17 @@ impl Outcome {
             name: name.to_owned(),
             points: each_second().map(|look| (look.at.as_secs_f64(), of(look) as f64)).collect(),
         };
-        let chart = |title: &str, y: &str, lines, levels| Chart {
-            title: title.to_owned(),
-            x: "seconds".to_owned(),
-            y: y.to_owned(),
-            lines,
-            levels,
-        };
-        let target = vec![("target".to_owned(), TARGET_MS as f64)];
+        let chart = |title, y, lines| Chart::new(title, "seconds", y, lines);
         let planned_and_ready =
             vec![servers("planned", |look| look.pool.planned), servers("ready", |look| look.pool.ready)];
         let p95 = |tally: &Tally| tally.p95.map(Nanos::as_millis_f64);
         Figure {
             name: "crowd".to_owned(),
             charts: vec![
-                chart("Let in", "% of what came", by_class(Tally::admitted_pct), vec![]),
-                chart("95 of 100 answers took at most", "ms", by_class(p95), target),
-                chart("Servers", "servers", planned_and_ready, vec![]),
+                chart("Let in", "% of what came", by_class(Tally::admitted_pct)),
+                chart("95 of 100 answers took at most", "ms", by_class(p95))
+                    .with_level("target", TARGET_MS as f64),
+                chart("Servers", "servers", planned_and_ready),
             ],
         }
     }

@@ -1,9 +1,9 @@
 //! What stands on the stage of the flash crowd: the classes, what they are promised, and the platform that is to keep it.
 
 use plimsoll_core::Nanos;
+use plimsoll_testbed::ports::free_ports;
 
 use crate::platform::{Platform, page_command};
-use crate::processes::free_ports;
 
 /// Requests that one server works on at once.
 pub const WORKERS: u32 = 8;

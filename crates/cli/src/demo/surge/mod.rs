@@ -16,8 +16,8 @@ use plimsoll_core::Nanos;
 use plimsoll_core::config::mix::{Mix, Request};
 use plimsoll_loadgen::{HttpVersion, Plan, Rate, Report, Table};
 
-use super::{Args, PATIENCE, draw, find_capacity, program};
-use stage::{ROUTES, SIDE_HEADER, Side, Stage};
+use super::{Args, PATIENCE, Side, draw, find_capacity, program};
+use stage::{ROUTES, SIDE_HEADER, Stage};
 use view::View;
 
 /// How many times its capacity the server is sent, unless somebody says otherwise.

@@ -5,8 +5,8 @@ use std::process::Stdio;
 
 use http::Uri;
 
-use crate::platform::uri;
-use crate::processes::{ConfigFile, Page, Process, free_addresses, plimsoll, ready};
+use super::super::Side;
+use crate::processes::{ConfigFile, Page, Process, free_addresses, plimsoll, ready, uri};
 
 /// Says to which copy a request goes.
 pub const SIDE_HEADER: &str = "x-demo-side";
@@ -31,21 +31,6 @@ pub const ROUTES: [Route; 3] = [
     Route { name: "middling", path: "/middling", share: 0.3 },
     Route { name: "heavy", path: "/heavy", share: 0.2 },
 ];
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    Without,
-    With,
-}
-
-impl Side {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Side::Without => "without",
-            Side::With => "with",
-        }
-    }
-}
 
 /// The processes of the demo.
 pub struct Stage {

@@ -4,8 +4,9 @@ use plimsoll_core::Nanos;
 use plimsoll_loadgen::{Figures, Progress, Table};
 use plimsoll_simulator::figures::{Chart, Figure, Line};
 
+use super::super::Side;
 use super::super::screen::{Screen, time};
-use super::stage::{P90_MS, Side};
+use super::stage::P90_MS;
 
 /// The live view.
 pub struct View {
@@ -49,19 +50,15 @@ impl View {
             name: format!("{} the load line", side.as_str()),
             points: seconds(&self.history[usize::from(side == Side::With)], self.duration, of),
         };
-        let chart = |title: &str, y: &str, of, levels| Chart {
-            title: title.to_owned(),
-            x: "seconds".to_owned(),
-            y: y.to_owned(),
-            lines: vec![line(Side::With, of), line(Side::Without, of)],
-            levels,
+        let chart = |title, y, of| {
+            Chart::new(title, "seconds", y, vec![line(Side::With, of), line(Side::Without, of)])
         };
-        let promise = vec![("promised".to_owned(), P90_MS as f64)];
         Figure {
             name: "surge".to_owned(),
             charts: vec![
-                chart("Answered within the promise", "requests/s", |m| Some(m.in_time_per_s), vec![]),
-                chart("Nine of ten answers took at most", "ms", |m| m.p90_ms, promise),
+                chart("Answered within the promise", "requests/s", |m| Some(m.in_time_per_s)),
+                chart("Nine of ten answers took at most", "ms", |m| m.p90_ms)
+                    .with_level("promised", P90_MS as f64),
             ],
         }
     }

@@ -121,13 +121,9 @@ pub fn fig10(study: &Study) -> Findings {
         let (first, last) = (line[0].1, line[line.len() - 1].1);
         let what = format!("{parameter}: growth of slow rt_p50 over the range, % (the paper: less)");
         rows.push(Row::beside(what, Some(10.0), Some(100.0 * (last / first - 1.0))));
-        charts.push(with_objective(Chart {
-            title: "slow: median response time at 1.5 x full load".into(),
-            x: parameter.into(),
-            y: "ms".into(),
-            lines: vec![Line { name: parameter.into(), points: line }],
-            levels: Vec::new(),
-        }));
+        let line = Line { name: parameter.into(), points: line };
+        let chart = Chart::new("slow: median response time at 1.5 x full load", parameter, "ms", vec![line]);
+        charts.push(with_objective(chart));
     }
     Findings { rows, figures: vec![figure("fig10", charts)] }
 }
@@ -172,17 +168,12 @@ fn chart<const N: usize>(title: &str, y: &str, policies: &[(&str, &str); N], swe
         name: (*name).to_owned(),
         points: sweep.clone(),
     };
-    Chart {
-        title: title.to_owned(),
-        x: "load, as a multiple of the full load".into(),
-        y: y.to_owned(),
-        lines: policies.iter().zip(sweeps).map(line).collect(),
-        levels: Vec::new(),
-    }
+    let lines = policies.iter().zip(sweeps).map(line).collect();
+    Chart::new(title, "load, as a multiple of the full load", y, lines)
 }
 
 fn with_objective(chart: Chart) -> Chart {
-    Chart { levels: vec![("objective".into(), OBJECTIVE_MS)], ..chart }
+    chart.with_level("objective", OBJECTIVE_MS)
 }
 
 fn figure(name: &str, charts: Vec<Chart>) -> Figure {

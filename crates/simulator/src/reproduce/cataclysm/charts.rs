@@ -32,13 +32,8 @@ pub fn fractions(ran: &Ran) -> Chart {
 pub fn response_times(ran: &Ran, title: &str, target: Nanos) -> Chart {
     let points = p95s(&ran.requests, length(ran));
     let point = |(at, time): (Nanos, Nanos)| (at.as_secs_f64(), time.as_millis_f64());
-    Chart {
-        title: title.to_owned(),
-        x: "s".to_owned(),
-        y: "ms".to_owned(),
-        lines: vec![Line { name: "p95".to_owned(), points: points.into_iter().map(point).collect() }],
-        levels: vec![("target".to_owned(), target.as_millis_f64())],
-    }
+    let line = Line { name: "p95".to_owned(), points: points.into_iter().map(point).collect() };
+    Chart::new(title, "s", "ms", vec![line]).with_level("target", target.as_millis_f64())
 }
 
 fn length(ran: &Ran) -> Nanos {
@@ -58,11 +53,5 @@ fn by_class(ran: &Ran, title: &str, unit: &str, of: impl Fn(&[&Seen], f64) -> Op
         };
         Line { name: name.clone(), points: windows.iter().enumerate().filter_map(point).collect() }
     };
-    Chart {
-        title: title.to_owned(),
-        x: "s".to_owned(),
-        y: unit.to_owned(),
-        lines: (0..).zip(ran.names()).map(line).collect(),
-        levels: Vec::new(),
-    }
+    Chart::new(title, "s", unit, (0..).zip(ran.names()).map(line).collect())
 }

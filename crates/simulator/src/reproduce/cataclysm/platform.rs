@@ -238,12 +238,8 @@ fn charts(application: u32, points: &[Point]) -> Vec<Chart> {
         name: name.to_owned(),
         points: points.iter().filter_map(|point| Some((point.at_s, of(point)?))).collect(),
     };
-    let chart = |title: &str, y: &str, lines| Chart {
-        title: format!("application {application}: {title}"),
-        x: "s".to_owned(),
-        y: y.to_owned(),
-        lines,
-        levels: Vec::new(),
+    let chart = |title: &str, y: &str, lines| {
+        Chart::new(format!("application {application}: {title}"), "s", y, lines)
     };
     vec![
         chart(

@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""The controller learns from senders and sources that we did not write: the OpenTelemetry SDKs for Python and Go, a real Prometheus.
+
+    telemetry.py            runs the checks; prints `telemetry NAME ok` for each, and exits 1 if any failed
+    telemetry.py check      exits 0 if all that is needed is here
+    telemetry.py install    puts it below target/: a virtual environment, a Go program, Prometheus from its Debian package
+"""
+
+import http.client
+import http.server
+import json
+import os
+import pathlib
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+PLIMSOLL = os.environ.get("PLIMSOLL", str(TARGET / "release/plimsoll"))
+TOOLS = TARGET / "otel"
+PYTHON, GO = TOOLS / "venv/bin/python", TOOLS / "sender"
+# Unpacked and not installed: apt would start it.
+PROMETHEUS = shutil.which("prometheus") or TOOLS / "prometheus/usr/bin/prometheus"
+# Enough for a busy machine of two cores.
+PATIENCE_S = 90
+REQUESTS = 50
+CHILDREN = []
+
+
+def check():
+    for tool in (PYTHON, GO, PROMETHEUS):
+        if not pathlib.Path(tool).exists():
+            sys.exit(f"{tool} is missing: {sys.argv[0]} install")
+
+
+def install():
+    TOOLS.mkdir(parents=True, exist_ok=True)
+    if not PYTHON.exists():
+        subprocess.run([sys.executable, "-m", "venv", TOOLS / "venv"], check=True)
+        subprocess.run([PYTHON, "-m", "pip", "install", "-q", "-r", HERE / "requirements.txt"], check=True)
+    subprocess.run(["go", "build", "-o", GO, "."], cwd=HERE, check=True)
+    if not pathlib.Path(PROMETHEUS).exists():
+        subprocess.run(["apt-get", "download", "-qq", "prometheus"], cwd=TOOLS, check=True)
+        [package] = TOOLS.glob("prometheus_*.deb")
+        subprocess.run(["dpkg", "-x", package, TOOLS / "prometheus"], check=True)
+
+
+def free_port():
+    """A port that nobody listens on, below those that the kernel gives to outgoing connections."""
+    while True:
+        port = random.randrange(15_000, 32_000)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+
+
+def start(work, name, *command):
+    log = open(work / f"{name}.log", "w")
+    child = subprocess.Popen([str(c) for c in command], stdout=log, stderr=log)
+    CHILDREN.append(child)
+    return child
+
+
+def get(port, path):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", path)
+    return json.loads(connection.getresponse().read())
+
+
+def until(what, condition):
+    """The first true value of the condition; says what was wrong with the last one where there is none in time."""
+    end, last = time.monotonic() + PATIENCE_S, None
+    while time.monotonic() < end:
+        try:
+            value = condition()
+            if value:
+                return value
+        except (OSError, ValueError, KeyError, http.client.HTTPException) as error:
+            last = error
+        time.sleep(0.2)
+    raise AssertionError(f"{what}: not within {PATIENCE_S} s; {last}")
+
+
+class Exporter(http.server.BaseHTTPRequestHandler):
+    """What cAdvisor tells of two containers, each with half a CPU: `cart` uses 0.3 of one, `catalog` 0.45. And a gauge."""
+
+    def do_GET(self):
+        now = time.time()
+        lines = ['busy{service="stock"} 0.25', 'busy{service="nobody"} NaN']
+        for name, used in (("cart", 0.3), ("catalog", 0.45)):
+            labels = f'{{container="{name}",id="/{name}",name="{name}"}}'
+            lines.append(f"container_cpu_usage_seconds_total{labels} {now % 100_000 * used}")
+            lines.append(f"container_spec_cpu_quota{labels} 50000")
+            lines.append(f"container_spec_cpu_period{labels} 100000")
+        body = ("\n".join(lines) + "\n").encode()
+        self.send_response(200)
+        self.send_header("content-type", "text/plain; version=0.0.4")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+def controller(work, name, keys):
+    """A controller that learns; returns its admin port and where it takes spans over gRPC and over HTTP."""
+    admin, grpc, over_http = free_port(), free_port(), free_port()
+    config = work / f"{name}.toml"
+    config.write_text(f"""
+[controller]
+admin = "127.0.0.1:{admin}"
+mode  = "shadow"
+state = "{work}/state"
+[controller.telemetry]
+listen = ["127.0.0.1:{grpc}", "127.0.0.1:{over_http}"]
+wait   = "1s"
+{keys}
+[pool.shop]
+servers = ["127.0.0.1:1"]
+[class.orders]
+match = [{{ method = "POST", path = "/python/grpc/*" }}]
+""")
+    start(work, name, PLIMSOLL, "controller", "--config", config)
+    until(f"{name} is ready", lambda: get(admin, "/paths") is not None)
+    return admin, grpc, over_http
+
+
+def sends(admin, command, endpoints, compression, name):
+    """One SDK, one protocol: what it sends is learnt."""
+    operation = f"POST /{name.replace('-', '/')}/{{id}}"
+    protocol = "grpc" if "grpc" in name else "http"
+    done = subprocess.run([*map(str, command), protocol, endpoints[protocol], compression, str(REQUESTS), operation], capture_output=True, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stderr.decode()[-500:]
+    # Exporters say so where a message was refused, or a part of it.
+    assert b"xport" not in done.stderr and b"rejected" not in done.stderr, done.stderr.decode()[-500:]
+
+    def learnt():
+        found = [api for api in get(admin, "/paths")["apis"] if api["operation"] == operation]
+        # Those that came first already count a little less.
+        return found and found[0]["requests"] > 0.95 * REQUESTS and found[0]
+
+    api = until(operation, learnt)
+    [branch] = api["branches"]
+    assert api["service"] == "frontend" and branch["share"] == 1, api
+    assert branch["services"] == {"frontend": 1, "cart": 2, "database": 2}, api
+    assert api["class"] == ("orders" if name.startswith("python-grpc") else "default"), api
+
+
+def sources(work):
+    exporter = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Exporter)
+    threading.Thread(target=exporter.serve_forever, daemon=True).start()
+    exporter = exporter.server_address[1]
+    prometheus = free_port()
+    (work / "prometheus.yml").write_text(f"""
+global: {{ scrape_interval: 1s }}
+scrape_configs: [{{ job_name: cadvisor, static_configs: [{{ targets: ["127.0.0.1:{exporter}"] }}] }}]
+""")
+    server = start(work, "prometheus", PROMETHEUS, f"--config.file={work}/prometheus.yml", f"--storage.tsdb.path={work}/tsdb", f"--web.listen-address=127.0.0.1:{prometheus}")
+    agent = free_port()
+    (work / "agent.toml").write_text(f'[agent]\nadmin = "127.0.0.1:{agent}"\n[herald]\nreader = "pread"\n')
+    start(work, "agent", PLIMSOLL, "agent", "--config", work / "agent.toml")
+
+    def told(name, keys, expected):
+        admin, *_ = controller(work, name, keys)
+
+        def known():
+            told = {service: of["utilization"] for service, of in get(admin, "/paths")["utilization"].items()}
+            return all(service in told and abs(told[service] - value) < 0.05 for service, value in expected.items()) and told
+
+        return admin, until(f"{name}: {expected}", known)
+
+    def by_prometheus():
+        keys = f'prometheus = {{ server = "127.0.0.1:{prometheus}" }}\nstale = "3s"'
+        admin, told_of = told("by-prometheus", keys, {"cart": 0.6, "catalog": 0.9})
+        assert set(told_of) == {"cart", "catalog"}, told_of
+        # When it is gone, what it told is soon not known any more.
+        server.kill()
+        until("stale", lambda: not get(admin, "/paths")["utilization"])
+        [source] = get(admin, "/paths")["sources"]
+        assert not source["answers"] and source["trouble"], source
+
+    def by_query():
+        keys = f'prometheus = {{ server = "127.0.0.1:{prometheus}", query = "avg by (service) (busy)", label = "service" }}'
+        admin, told_of = told("by-query", keys, {"stock": 0.25})
+        assert set(told_of) == {"stock"}, told_of
+        assert get(admin, "/paths")["sources"][0]["nonsense"] > 0, "a gauge that is no number"
+
+    def by_cadvisor():
+        told("by-cadvisor", f'scrape = [{{ server = "127.0.0.1:{exporter}", kind = "cadvisor" }}]', {"cart": 0.6, "catalog": 0.9})
+
+    def by_agent():
+        keys = f'scrape = [{{ server = "127.0.0.1:{agent}", kind = "agent" }}]'
+        admin, _ = told("by-agent", keys, {})
+        until("the agent tells", lambda: get(admin, "/paths")["utilization"])
+
+    return [("query", by_query), ("prometheus", by_prometheus), ("cadvisor", by_cadvisor), ("agent", by_agent)]
+
+
+def main():
+    check()
+    work = pathlib.Path(tempfile.mkdtemp(prefix="plimsoll-otel-"))
+    failed = 0
+    try:
+        admin, grpc, over_http = controller(work, "learns", "")
+        url = lambda port: f"http://127.0.0.1:{port}"
+        host = lambda port: f"127.0.0.1:{port}"
+        python = ([PYTHON, HERE / "sender.py"], {"grpc": url(grpc), "http": url(over_http)})
+        go = ([GO], {"grpc": host(grpc), "http": host(over_http)})
+        checks = []
+        for sdk, (command, endpoints) in (("python", python), ("go", go)):
+            for protocol in ("grpc", "http"):
+                for compression in ("none", "gzip"):
+                    name = f"{sdk}-{protocol}-{compression}"
+                    checks.append((name, lambda c=command, e=endpoints, z=compression, n=name: sends(admin, c, e, z, n)))
+        for name, run in checks + sources(work):
+            try:
+                run()
+                print(f"telemetry {name} ok", flush=True)
+            except (AssertionError, subprocess.SubprocessError) as error:
+                failed += 1
+                print(f"telemetry {name} FAILED: {error}", flush=True)
+    finally:
+        for child in CHILDREN:
+            child.kill()
+            child.wait()
+        if failed:
+            for log in sorted(work.glob("*.log")):
+                print(f"== {log.name}\n{log.read_text()[-1500:]}", file=sys.stderr)
+        shutil.rmtree(work, ignore_errors=True)
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    {"check": check, "install": install}.get((sys.argv + [""])[1], main)()

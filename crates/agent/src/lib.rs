@@ -1,0 +1,24 @@
+//! The agent: watches applications and databases, finds the task that holds up all others, and cancels that one.
+//!
+//! ```text
+//!  ledger ----.                                            .--> events, metrics, status
+//!              >-- source --Scene--> reliever --Decision--<
+//!  PostgreSQL -'      ^                                    '--> cancel: over the application's socket,
+//!                     '------------ outcome ---------------'            with pg_cancel_backend
+//! ```
+//!
+//! Nothing waits for it: if it ends, whatever it watched goes on as if it had never been there.
+
+pub mod cli;
+
+mod admin;
+mod flocks;
+mod herald;
+mod ledger;
+mod metrics;
+mod postgres;
+mod run;
+mod verify;
+
+// What watches, and what tells: the same here and within an application.
+use plimsoll_engine::{clock, ease, event, events, host, record, source, status, watch};

@@ -1,0 +1,241 @@
+//! The reliever beside a small application: requests that need a lock or a worker for a millisecond, and what holds them up.
+
+use plimsoll_cancellation::decision::{Again, Outcome, Restraint, State};
+use plimsoll_cancellation::{Decision, Kind, Reliever, Resource, Scene, Task, Terms, Use};
+use plimsoll_core::{Nanos, Percentile, Slo};
+
+const LOOK_MS: u64 = 20;
+const MS: u64 = 1_000_000;
+
+/// Requests come at 500 a second and need the one resource for a millisecond each. What the test puts in `hogs` keeps them from it.
+struct Application {
+    kind: Kind,
+    now_ms: u64,
+    /// When each request that waits arrived.
+    waiting: Vec<u64>,
+    hogs: Vec<Task>,
+    /// Share of the capacity that is left while hogs are there.
+    left: f64,
+    next: u64,
+}
+
+impl Application {
+    fn new(kind: Kind) -> Application {
+        Application { kind, now_ms: 0, waiting: Vec::new(), hogs: Vec::new(), left: 0.0, next: 1_000_000 }
+    }
+
+    /// The next 20 ms: ten requests arrive, and those for which there is room end.
+    fn step(&mut self) -> Scene {
+        self.now_ms += LOOK_MS;
+        (0..10).for_each(|i| self.waiting.push(self.now_ms - LOOK_MS + 2 * i));
+        let served = if self.hogs.is_empty() { 20.0 } else { 20.0 * self.left } as usize;
+        let mut resource = Resource::quiet(self.kind, 1);
+        let mut scene = Scene::default();
+        for arrived in self.waiting.drain(..served.min(self.waiting.len())) {
+            let latency = (self.now_ms - arrived).saturating_sub(LOOK_MS).max(1) * MS;
+            scene.finished.push((latency, 1));
+            scene.finished_ns += latency;
+            resource.gets += 1;
+            resource.ended += 1;
+            resource.ended_ns += MS;
+            resource.use_ns += MS;
+        }
+        for (index, hog) in self.hogs.iter().enumerate() {
+            let held_ns = self.now_ms * MS - hog.started_ns;
+            scene.tasks.push(*hog);
+            let (task, recent) = (index as u32, LOOK_MS * MS);
+            scene.uses.push(Use { task, held: 1, held_ns, used: held_ns, recent, ..Use::default() });
+            resource.use_ns += recent;
+        }
+        for &arrived in &self.waiting {
+            let (task, waiting_ns) = (scene.tasks.len() as u32, (self.now_ms - arrived) * MS);
+            // A request's number follows from when it came.
+            scene.tasks.push(request(arrived, arrived));
+            scene.uses.push(Use { task, waiting_ns, ..Use::default() });
+            resource.delay_ns += waiting_ns.min(LOOK_MS * MS);
+        }
+        scene.resources.push(resource);
+        scene
+    }
+
+    fn hog(&mut self) -> u64 {
+        self.next += 1;
+        self.hogs.push(Task { cancellable: true, request: false, ..request(self.next, self.now_ms) });
+        self.next
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos::from_millis(self.now_ms)
+    }
+}
+
+fn request(id: u64, started_ms: u64) -> Task {
+    Task {
+        id,
+        class: 0,
+        started_ns: started_ms * MS,
+        deadline_ns: 0,
+        done: 0,
+        total: 0,
+        request: true,
+        cancellable: true,
+        rerunnable: false,
+    }
+}
+
+fn reliever() -> Reliever {
+    Reliever::new(Terms::new(Slo::new([(Percentile::P99, Nanos::from_millis(50))]).unwrap()))
+}
+
+/// Steps until `ms`, telling `each` of every decision; cancelled hogs end at once.
+fn run(app: &mut Application, reliever: &mut Reliever, ms: u64, mut each: impl FnMut(u64, &Decision)) {
+    while app.now_ms < ms {
+        let scene = app.step();
+        let decision = reliever.look(app.now(), &scene).clone();
+        each(app.now_ms, &decision);
+        if let Some((task, _)) = decision.cancel {
+            let before = app.hogs.len();
+            app.hogs.retain(|hog| hog.id != task);
+            assert!(app.hogs.len() < before, "cancelled an innocent at {} ms: {decision:?}", app.now_ms);
+            reliever.outcome(task, Outcome::Cancelled);
+        }
+    }
+}
+
+#[test]
+fn whoever_holds_the_lock_is_cancelled_within_300_ms_and_nobody_else() {
+    for kind in [Kind::Lock, Kind::Queue] {
+        let (mut app, mut reliever) = (Application::new(kind), reliever());
+        run(&mut app, &mut reliever, 2_000, |_, d| assert_eq!(d.state, State::Calm, "{d:?}"));
+        let hog = app.hog();
+        let mut cancelled = Vec::new();
+        run(&mut app, &mut reliever, 6_000, |ms, d| {
+            cancelled.extend(d.cancel.map(|(task, resource)| (ms, task, resource)));
+        });
+        // Nobody is late before 2,050 ms.
+        assert!(matches!(cancelled[..], [(2_050..=2_350, task, 0)] if task == hog), "{cancelled:?}");
+        assert_eq!(reliever.decision().state, State::Calm);
+        assert!(!reliever.wants_exact());
+    }
+}
+
+#[test]
+fn all_who_fill_a_pool_are_cancelled_one_after_the_other() {
+    let (mut app, mut reliever) = (Application::new(Kind::Queue), reliever());
+    run(&mut app, &mut reliever, 2_000, |_, _| {});
+    for _ in 0..16 {
+        app.hog();
+    }
+    let mut times = Vec::new();
+    run(&mut app, &mut reliever, 6_000, |ms, d| times.extend(d.cancel.map(|_| ms)));
+    assert_eq!(times.len(), 16, "{times:?}");
+    assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= 40), "{times:?}");
+    assert!(times[15] < 3_500, "{times:?}");
+}
+
+#[test]
+fn plain_overload_cancels_nobody_and_says_so() {
+    let (mut app, mut reliever) = (Application::new(Kind::Queue), reliever());
+    run(&mut app, &mut reliever, 2_000, |_, _| {});
+    // Half of the workers are gone, and nobody has them: the machine is slower.
+    let mut states = Vec::new();
+    for _ in 0..200 {
+        let mut scene = app.step();
+        app.waiting.extend([app.now_ms; 11]);
+        scene.resources[0].ended_ns *= 2;
+        let decision = reliever.look(app.now(), &scene);
+        assert_eq!(decision.cancel, None);
+        states.push(decision.state);
+    }
+    assert!(states.ends_with(&[State::Regular; 100]), "{states:?}");
+}
+
+#[test]
+fn a_slow_innocent_beside_the_culprit_is_left_alone() {
+    let (mut app, mut reliever) = (Application::new(Kind::Lock), reliever());
+    let innocent = Task { total: 1_000, done: 1, ..request(7_777_777, 100) };
+    let mut cancelled = Vec::new();
+    let mut hog = None;
+    while app.now_ms < 5_000 {
+        if app.now_ms == 2_000 {
+            hog = Some(app.hog());
+        }
+        let mut scene = app.step();
+        scene.tasks.push(innocent);
+        let decision = reliever.look(app.now(), &scene);
+        if let Some((task, _)) = decision.cancel {
+            app.hogs.clear();
+            cancelled.push(task);
+        }
+    }
+    assert_eq!(cancelled, [hog.unwrap()]);
+}
+
+#[test]
+fn one_that_can_not_be_cancelled_is_named_and_left() {
+    let (mut app, mut reliever) = (Application::new(Kind::Lock), reliever());
+    run(&mut app, &mut reliever, 2_000, |_, _| {});
+    let hog = app.hog();
+    app.hogs[0].cancellable = false;
+    run(&mut app, &mut reliever, 4_000, |_, d| assert_eq!(d.cancel, None));
+    let decision = reliever.decision();
+    assert_eq!((decision.state, decision.restraint), (State::Resource, Some(Restraint::NotCancellable)));
+    assert_eq!((decision.candidates[0].task, decision.candidates[0].cancellable), (hog, false));
+}
+
+#[test]
+fn one_that_ignores_it_is_not_asked_twice_and_the_next_is() {
+    let (mut app, mut reliever) = (Application::new(Kind::Queue), reliever());
+    run(&mut app, &mut reliever, 2_000, |_, _| {});
+    let (first, second) = (app.hog(), app.hog());
+    let mut asked = Vec::new();
+    while app.now_ms < 6_000 {
+        let scene = app.step();
+        if let Some((task, _)) = reliever.look(app.now(), &scene).cancel {
+            asked.push(task);
+            reliever.outcome(task, Outcome::Failed);
+        }
+    }
+    asked.sort_unstable();
+    assert_eq!(asked, [first, second]);
+}
+
+#[test]
+fn a_hog_that_is_nearly_done_is_left_to_finish_and_one_that_has_just_begun_is_not() {
+    let (mut app, mut reliever) = (Application::new(Kind::Queue), reliever());
+    run(&mut app, &mut reliever, 2_000, |_, _| {});
+    let (old, young) = (app.hog(), app.hog());
+    app.hogs[0] = Task { done: 99, total: 100, started_ns: 0, ..app.hogs[0] };
+    app.hogs[1] = Task { done: 1, total: 100, ..app.hogs[1] };
+    let mut cancelled = Vec::new();
+    run(&mut app, &mut reliever, 2_200, |_, d| cancelled.extend(d.cancel.map(|(task, _)| task)));
+    assert_eq!(cancelled, [young]);
+    assert_eq!(app.hogs[0].id, old);
+}
+
+#[test]
+fn what_can_be_run_again_is_when_there_is_room_and_never_cancelled_again() {
+    let (mut app, mut reliever) = (Application::new(Kind::Lock), reliever());
+    run(&mut app, &mut reliever, 2_000, |_, _| {});
+    let hog = app.hog();
+    app.hogs[0].rerunnable = true;
+    let mut again = Vec::new();
+    let mut cancelled = 0;
+    run(&mut app, &mut reliever, 8_000, |ms, d| {
+        cancelled += u32::from(d.cancel.is_some());
+        again.extend(d.again.iter().map(|a| (ms, *a)));
+    });
+    assert_eq!(cancelled, 1);
+    assert!(matches!(again[..], [(3_000..=5_000, Again::Rerun(task))] if task == hog), "{again:?}");
+}
+
+#[test]
+fn a_look_at_the_same_time_or_at_an_empty_scene_decides_nothing() {
+    let mut reliever = reliever();
+    for ms in [0, 0, 5, 5, 10] {
+        let decision = reliever.look(Nanos::from_millis(ms), &Scene::default());
+        assert_eq!((decision.cancel, decision.state), (None, State::Calm));
+    }
+    // Time that runs backwards is no time.
+    assert_eq!(reliever.look(Nanos::from_millis(3), &Scene::default()).cancel, None);
+}

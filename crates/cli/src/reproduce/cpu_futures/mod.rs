@@ -1,0 +1,74 @@
+//! CPU futures with real processes, most of them a real Apache and its neighbours: Empathy (section 5.2, Fig. 6 to 8) and SheepDog (section 5.3).
+//!
+//! | part | does |
+//! | --- | --- |
+//! | `apache` | a private server |
+//! | `clients` | closed-loop load |
+//! | `job` | what runs beside it, held back in one way or another |
+//! | `machine` | idle and stolen time |
+//! | `alternating` | Fig. 6 |
+//! | `rising` | Fig. 7 |
+//! | `limits` | Fig. 8 |
+//! | `sheepdog`, `workers` | how many workers, and how they fare |
+//! | `accuracy` | how near what is told of tasks comes to the truth; without Apache |
+
+mod accuracy;
+mod alternating;
+mod apache;
+mod clients;
+mod job;
+mod limits;
+mod machine;
+mod rising;
+mod sheepdog;
+mod workers;
+
+use plimsoll_simulator::reproduce::findings::{Findings, Row};
+use plimsoll_simulator::reproduce::{Experiment, Settings};
+
+use apache::Apache;
+use job::Job;
+
+/// What these need beside this program.
+const MISSING: &str =
+    "not measured: apache2 is not here; apt-get install apache2 libapache2-mod-php8.2 xz-utils";
+const NO_MODULE: &str =
+    "not measured: the module is not here; apt-get install apache2-dev, and make -C sdk/httpd install";
+/// They take minutes, and a machine of their own.
+const LEFT_OUT: &str = "not measured: the quick form leaves Apache out; leave out --quick";
+
+/// The experiments that need Apache, and those that need nothing but processes.
+pub fn experiments(settings: Settings) -> Vec<Experiment> {
+    let of = |id, run: fn(Settings) -> Result<Findings, String>| Experiment {
+        id,
+        run: Box::new(move || match why_not(settings, id) {
+            None => run(settings),
+            Some(why) => Ok(Findings { rows: vec![Row::beside(why, None, None)], figures: Vec::new() }),
+        }),
+    };
+    vec![
+        of("fig6", alternating::fig6),
+        of("fig7", rising::fig7),
+        of("fig8", limits::fig8),
+        of("sheepdog", sheepdog::sheepdog),
+        Experiment { id: "accuracy-live", run: Box::new(move || accuracy::accuracy_live(settings)) },
+    ]
+}
+
+fn why_not(settings: Settings, id: &str) -> Option<&'static str> {
+    if settings.quick {
+        Some(LEFT_OUT)
+    } else if !Apache::is_here() || !Job::is_here() {
+        Some(MISSING)
+    } else if id == "sheepdog" && !Apache::has_module() {
+        Some(NO_MODULE)
+    } else {
+        None
+    }
+}
+
+/// Carries out what waits for sockets, on this thread: children end with the thread that started them.
+fn wait_for<T>(what: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|e| e.to_string())?.block_on(what)
+}

@@ -1,0 +1,275 @@
+//! SheepDog on a real Apache: 250 clients, of which more or fewer ask for pages that compute (the mixes of Fig. 11). Apache with its
+//! default of 256 workers and with a few others; with our module, which has as many of them work at once as keep every worker within a
+//! slowdown; and, beside that, behind a sentry that does the same with requests, as an agent tells it. The sentry forwards every request on the
+//! same two CPUs, which pages that are only read are too short to make up for.
+//!
+//! Throughput is work: the CPU time that the pages which were answered take. Who has more workers answers more of the cheap pages beside the
+//! same number of dear ones, or the other way round, so requests a second of two settings cannot be compared where there are both.
+//!
+//! The paper counts requests that starve. That is the O(1) scheduler's doing; today's treats equals alike, so here slowdowns and
+//! throughput are judged, and requests over ten seconds are told beside.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use plimsoll_core::Nanos;
+use plimsoll_core::rng;
+use plimsoll_simulator::figures::{Chart, Figure, Line};
+use plimsoll_simulator::reproduce::Settings;
+use plimsoll_simulator::reproduce::findings::{Findings, Row};
+use rand::RngExt;
+
+use super::apache::{Apache, STATIC, computing};
+use super::clients::{self, Seen, Stage};
+use super::wait_for;
+use super::workers::{Fare, Watch};
+use crate::processes::{answers, configure, directory, free_addresses, ready, role, said};
+
+/// As in the paper.
+const CLIENTS: usize = 250;
+const DEFAULT_WORKERS: u32 = 256;
+/// Per cent of the clients that ask for pages that compute.
+const MIXES: [u32; 5] = [0, 25, 50, 75, 100];
+/// Other settings that somebody may have found for two CPUs: about what keeps them busy, and a few times that.
+const STATIC_WORKERS: [u32; 2] = [8, 32];
+/// The paper's bound, and ours by default.
+const BOUNDS: [f64; 2] = [50.0, 5.0];
+/// CPU time of a page that computes, in milliseconds: all differ, by this factor up and down, so that clients do not keep step.
+const PAGE_MS: f64 = 20.0;
+const SPREAD: f64 = 1.5;
+/// And of one that is read: two CPUs answer some 17,000 a second, clients included.
+const STATIC_MS: f64 = 0.1;
+/// The controller finds its setting, and the queues fill.
+const WARM_UP: Duration = Duration::from_secs(5);
+const MEASURED: Duration = Duration::from_secs(8);
+/// What the paper calls starved.
+const STARVED: Nanos = Nanos::from_secs(10);
+/// Of everything random here.
+const STREAM: u64 = 72;
+
+/// Limits of ours, in per cent: samples in which every worker is within the bound, and throughput beside the best static setting's.
+const WITHIN_PCT: f64 = 99.0;
+const OF_BEST_PCT: f64 = 97.0;
+
+/// How many workers there are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Setting {
+    /// So many of Apache's own.
+    Static(u32),
+    /// Apache's default, held to this bound by our module.
+    Module(f64),
+    /// Apache's default, behind a sentry with this bound.
+    Sentry(f64),
+}
+
+impl Setting {
+    fn all() -> impl Iterator<Item = Setting> {
+        let statics = [DEFAULT_WORKERS].into_iter().chain(STATIC_WORKERS).map(Setting::Static);
+        statics.chain(BOUNDS.map(Setting::Module)).chain([Setting::Sentry(BOUNDS[1])])
+    }
+
+    fn name(self) -> String {
+        match self {
+            Setting::Static(DEFAULT_WORKERS) => "default".to_owned(),
+            Setting::Static(workers) => format!("{workers} workers"),
+            Setting::Module(bound) => format!("SheepDog {bound}"),
+            Setting::Sentry(bound) => format!("sentry {bound}"),
+        }
+    }
+}
+
+/// One setting under one mix.
+struct Run {
+    setting: Setting,
+    mix: u32,
+    seed: u64,
+    seen: Seen,
+    /// After the warm-up.
+    fares: Vec<Fare>,
+}
+
+impl Run {
+    fn per_s(&self) -> f64 {
+        let from_s = WARM_UP.as_secs_f64();
+        self.seen.answered(from_s, from_s + MEASURED.as_secs_f64()) as f64 / MEASURED.as_secs_f64()
+    }
+
+    /// Milliseconds of CPU time of the pages that were answered, a second.
+    fn work_ms_per_s(&self) -> f64 {
+        let from_s = WARM_UP.as_secs_f64();
+        let page = |client, asked| page_ms(self.seed, self.mix, client, asked).unwrap_or(STATIC_MS);
+        self.seen.worth(from_s, from_s + MEASURED.as_secs_f64(), page) / MEASURED.as_secs_f64()
+    }
+
+    /// Samples within a bound, in per cent.
+    fn within(&self, bound: f64) -> f64 {
+        let within = self.fares.iter().filter(|fare| fare.slowdown <= bound).count();
+        100.0 * within as f64 / self.fares.len() as f64
+    }
+
+    fn mean_active(&self) -> f64 {
+        self.fares.iter().map(|fare| f64::from(fare.active)).sum::<f64>() / self.fares.len() as f64
+    }
+
+    fn worst(&self) -> f64 {
+        self.fares.iter().map(|fare| fare.slowdown).fold(1.0, f64::max)
+    }
+}
+
+/// Slowdowns, throughput and starved requests over the mixes.
+pub fn sheepdog(settings: Settings) -> Result<Findings, String> {
+    let mut runs = Vec::new();
+    wait_for(async {
+        for mix in MIXES {
+            for setting in Setting::all() {
+                eprintln!("sheepdog: {mix} % of the clients ask for pages that compute, {}", setting.name());
+                runs.push(run(setting, mix, settings.seed).await?);
+            }
+        }
+        Ok(())
+    })?;
+    Ok(findings(&runs))
+}
+
+async fn run(setting: Setting, mix: u32, seed: u64) -> Result<Run, String> {
+    let workers = if let Setting::Static(workers) = setting { workers } else { DEFAULT_WORKERS };
+    let of_module = if let Setting::Module(bound) = setting { Some(bound) } else { None };
+    let apache = Apache::start(workers, of_module).await?;
+    let mut watch = Watch::start(apache.master())?;
+    let directory = directory()?;
+    let [listen, admin, agent_admin] = free_addresses()?;
+    let (at, _roles) = match setting {
+        Setting::Static(_) | Setting::Module(_) => (apache.addr, None),
+        Setting::Sentry(bound) => {
+            configure(directory.path(), &config([listen, admin, agent_admin, apache.addr], bound))?;
+            let sentry = role(directory.path(), "sentry", &[])?;
+            ready(admin).await.map_err(|error| error + &said(directory.path(), "sentry"))?;
+            let agent = role(directory.path(), "agent", &[])?;
+            answers(agent_admin, "/healthz", "the agent")
+                .await
+                .map_err(|error| error + &said(directory.path(), "agent"))?;
+            (listen, Some((sentry, agent)))
+        }
+    };
+    let page = move |client: usize, asked: usize| match page_ms(seed, mix, client, asked) {
+        Some(ms) => computing(ms),
+        None => STATIC.to_owned(),
+    };
+    let stages = [Stage { clients: CLIENTS, think: Duration::ZERO, lasts: WARM_UP + MEASURED }];
+    let started = std::cell::Cell::new(false);
+    let load = clients::run(at, &stages, page, |at| started.set(at >= Nanos::from(WARM_UP)));
+    let mut fares = Vec::new();
+    let look = async {
+        while let Some(fare) = watch.next().await {
+            if started.get() {
+                fares.push(fare);
+            }
+        }
+        Err::<Run, String>("the herald has ended".to_owned())
+    };
+    let seen = tokio::select! {
+        seen = load => seen,
+        failed = look => return failed,
+    };
+    Ok(Run { setting, mix, seed, seen, fares })
+}
+
+/// CPU time of the page that a client asks for, in milliseconds; nothing for one that is read.
+fn page_ms(seed: u64, mix: u32, client: usize, asked: usize) -> Option<f64> {
+    if client >= CLIENTS * mix as usize / 100 {
+        return None;
+    }
+    let mut rng = rng::seeded(seed, STREAM + (client * 100_000 + asked) as u64);
+    Some(PAGE_MS * SPREAD.powf(rng.random_range(-1.0..1.0)))
+}
+
+fn config([listen, admin, agent, apache]: [SocketAddr; 4], bound: f64) -> String {
+    format!(
+        r#"[sentry]
+listen  = "{listen}"
+admin   = "{admin}"
+threads = 1
+
+[agent]
+admin = "{agent}"
+
+[pool.apache]
+servers      = ["{apache}"]
+workers      = "adaptive"
+max_slowdown = {bound:?}
+admission    = {{ policy = "none" }}
+
+[class.default]
+"#
+    )
+}
+
+fn findings(runs: &[Run]) -> Findings {
+    let mut rows = Vec::new();
+    for mix in MIXES {
+        let of = |setting| runs.iter().find(move |run| run.mix == mix && run.setting == setting);
+        let best = runs
+            .iter()
+            .filter(|run| run.mix == mix && matches!(run.setting, Setting::Static(_)))
+            .max_by(|a, b| a.work_ms_per_s().total_cmp(&b.work_ms_per_s()));
+        let Some((best, default)) = best.zip(of(Setting::Static(DEFAULT_WORKERS))) else { continue };
+        let what = |of: &str| format!("{mix} % compute: {of}");
+        rows.push(Row::beside(
+            what("best static setting, CPU ms of pages/s"),
+            None,
+            Some(best.work_ms_per_s()),
+        ));
+        rows.push(Row::beside(what("best static setting, requests/s"), None, Some(best.per_s())));
+        rows.push(Row::beside(what("default, requests/s"), None, Some(default.per_s())));
+        rows.push(Row::beside(what("default, worst slowdown"), None, Some(default.worst())));
+        rows.push(Row::beside(what("default, over 10 s"), None, Some(default.seen.over(STARVED) as f64)));
+        for (bound, run) in BOUNDS.iter().filter_map(|bound| Some((bound, of(Setting::Module(*bound))?))) {
+            let what = |of: &str| format!("{mix} % compute, SheepDog {bound}: {of}");
+            rows.extend([
+                Row::no_less(what("samples with every worker within it, %"), WITHIN_PCT, run.within(*bound)),
+                Row::no_less(
+                    what("work, % of the best static setting's"),
+                    OF_BEST_PCT,
+                    100.0 * run.work_ms_per_s() / best.work_ms_per_s(),
+                ),
+                Row::beside(what("requests/s"), None, Some(run.per_s())),
+                Row::beside(what("workers, mean"), None, Some(run.mean_active())),
+                Row::beside(what("worst slowdown"), None, Some(run.worst())),
+                Row::beside(what("over 10 s"), None, Some(run.seen.over(STARVED) as f64)),
+            ]);
+        }
+    }
+    for (mix, bound) in MIXES.into_iter().map(|mix| (mix, BOUNDS[1])) {
+        let of = |setting| runs.iter().find(move |run| run.mix == mix && run.setting == setting);
+        let Some((sentry, module)) = of(Setting::Sentry(bound)).zip(of(Setting::Module(bound))) else {
+            continue;
+        };
+        let what = |of: &str| format!("{mix} % compute, sentry {bound}: {of}");
+        let work = 100.0 * sentry.work_ms_per_s() / module.work_ms_per_s();
+        rows.extend([
+            Row::beside(what("samples with every worker within it, %"), None, Some(sentry.within(bound))),
+            Row::beside(what("work, % of the module's"), None, Some(work)),
+        ]);
+    }
+    let failed: usize = runs.iter().map(|run| run.seen.failed()).sum();
+    rows.push(Row::no_more("requests that failed", 0.0, failed as f64));
+    let lines = |of: &dyn Fn(&Run) -> f64| -> Vec<Line> {
+        let line = |setting: Setting| Line {
+            name: setting.name(),
+            points: runs
+                .iter()
+                .filter(|run| run.setting == setting)
+                .map(|run| (f64::from(run.mix), of(run)))
+                .collect(),
+        };
+        Setting::all().map(line).collect()
+    };
+    let chart =
+        |title, y, of: &dyn Fn(&Run) -> f64| Chart::new(title, "% of the clients that compute", y, lines(of));
+    let charts = vec![
+        chart("Throughput", "CPU ms of pages a second", &Run::work_ms_per_s),
+        chart("Worst slowdown of a worker", "times", &Run::worst),
+        chart("Workers", "", &Run::mean_active),
+    ];
+    Findings { rows, figures: vec![Figure { name: "sheepdog".to_owned(), charts }] }
+}

@@ -1,0 +1,224 @@
+//! What was learnt, as rate control takes it: services by place, and the classes of the sentries as its APIs.
+//!
+//! A sentry limits classes, so an API is a class. What traces call `GET /cart/{id}` is of the class that a request for that path would be
+//! of; several such may be of one class, and then their paths are all its paths.
+
+use std::collections::HashMap;
+
+use http::header::CONTENT_TYPE;
+use plimsoll_core::classify::Classifier;
+use plimsoll_core::config::{Class, Config};
+use plimsoll_core::{ClassId, Nanos, Statistic};
+use plimsoll_ratecontrol::paths::{ApiPaths, PathBranch, Paths};
+use plimsoll_ratecontrol::{Api, Branch, ServiceId, ServiceSignal, Topology};
+
+use super::usage::Usage;
+
+/// Services that are told apart.
+const MOST_SERVICES: usize = 1 << 16;
+/// More calls of one service by one request count as so many.
+const MOST_CALLS: f64 = 64.0;
+
+/// Which class an operation is of; none where there are no classes.
+pub struct Classes(Option<Classifier>);
+
+impl Classes {
+    /// Those of the config.
+    pub fn new(classes: &[Class]) -> Classes {
+        Classes((!classes.is_empty()).then(|| Classifier::new(classes)))
+    }
+
+    /// The class of `GET /cart/{id}` or `shop.Cart/Add`; nothing where it is neither.
+    pub fn of(&self, operation: &str) -> Option<ClassId> {
+        let classifier = self.0.as_ref()?;
+        let grpc = |name: &http::HeaderName| (name == CONTENT_TYPE).then_some(&b"application/grpc"[..]);
+        match operation.split_once(' ') {
+            Some((method, path)) if path.starts_with('/') => {
+                Some(classifier.classify(method, path, "", |_| None))
+            }
+            None if operation.starts_with('/') => Some(classifier.classify("GET", operation, "", |_| None)),
+            None if operation.contains('/') => {
+                Some(classifier.classify("POST", &format!("/{operation}"), "", grpc))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The places of services: each keeps its own for as long as this lives.
+#[derive(Default)]
+pub struct Directory {
+    places: HashMap<String, ServiceId>,
+    names: Vec<String>,
+}
+
+impl Directory {
+    /// The place of a service; nothing where there are too many.
+    pub fn place(&mut self, name: &str) -> Option<ServiceId> {
+        if let Some(&place) = self.places.get(name) {
+            return Some(place);
+        }
+        if self.names.len() >= MOST_SERVICES {
+            return None;
+        }
+        let place = ServiceId(self.names.len() as u32);
+        self.places.insert(name.to_owned(), place);
+        self.names.push(name.to_owned());
+        Some(place)
+    }
+
+    /// The name of a service.
+    pub fn name(&self, place: ServiceId) -> Option<&str> {
+        self.names.get(place.index()).map(String::as_str)
+    }
+
+    /// The fleet: an API for each class, at the place of the class. One of which no trace was seen has no paths.
+    pub fn topology(&mut self, config: &Config, paths: &Paths) -> Topology {
+        let classes = Classes::new(&config.classes);
+        let mut of_class: Vec<Vec<&ApiPaths>> = vec![Vec::new(); config.classes.len()];
+        for api in &paths.apis {
+            if let Some(class) = classes.of(&api.operation) {
+                of_class[class.index()].push(api);
+            }
+        }
+        let api = |(class, seen): (&Class, &Vec<&ApiPaths>)| {
+            let all: f64 = seen.iter().map(|api| api.requests).sum();
+            let branches = seen
+                .iter()
+                .flat_map(|api| api.branches.iter().map(move |branch| (api.requests / all, branch)));
+            Api {
+                branches: branches.map(|(part, branch)| self.branch(part, branch)).collect(),
+                slo: tail(class).unwrap_or(Nanos::MAX),
+                priority: class.priority,
+                min_per_s: class.min_rate.map_or(0.0, |rate| rate.per_s),
+            }
+        };
+        let apis = config.classes.iter().zip(&of_class).map(api).collect();
+        Topology::new(self.names.len(), apis)
+    }
+
+    fn branch(&mut self, part: f64, branch: &PathBranch) -> Branch {
+        let mut services = Vec::new();
+        for visit in &branch.visits {
+            // Called less than once in the mean still is called.
+            let calls = visit.calls.round().clamp(1.0, MOST_CALLS) as usize;
+            services.extend(
+                self.place(&visit.service).into_iter().flat_map(|place| std::iter::repeat_n(place, calls)),
+            );
+        }
+        Branch { share: part * branch.share, services }
+    }
+
+    /// What was told of each service since `since`, by place. What was told before has been said, and what was not told is not known.
+    pub fn signals(&mut self, usage: &Usage, since: Nanos) -> Vec<ServiceSignal> {
+        let known = usage.services.iter().filter(|known| known.at > since);
+        let told: Vec<(ServiceId, f64)> =
+            known.filter_map(|known| Some((self.place(&known.service)?, known.utilization))).collect();
+        let mut signals = vec![ServiceSignal::default(); self.names.len()];
+        for (place, utilization) in told {
+            signals[place.index()].utilization = Some(utilization);
+        }
+        signals
+    }
+}
+
+/// The objective of the highest percentile that there is one of, or else of the mean.
+fn tail(class: &Class) -> Option<Nanos> {
+    let targets = class.slo.targets();
+    let percentiles = targets.iter().rfind(|(statistic, _)| *statistic != Statistic::Mean);
+    percentiles.or(targets.last()).map(|&(_, limit)| limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_core::config::parse;
+    use plimsoll_ratecontrol::ApiId;
+    use plimsoll_ratecontrol::paths::Visit;
+
+    use super::super::usage::Known;
+    use super::*;
+
+    fn config() -> Config {
+        let text = "[pool.shop]\nservers = [\"127.0.0.1:1\"]
+            [class.cart]\nmatch = [{ path = \"/cart/{rest...}\" }, { grpc = \"shop.Cart/*\" }]\nslo = { p50 = \"10ms\", p95 = \"1s\" }\npriority = 1\nmin_rate = \"5/s\"
+            [class.browse]\nmatch = [{ method = \"GET\", path = \"/product/{id}\" }]";
+        parse::<Config>(text, "").unwrap_or_else(|errors| panic!("{errors}")).0
+    }
+
+    /// Operation, requests, services with calls.
+    type Seen<'a> = (&'a str, f64, &'a [(&'a str, f64)]);
+
+    fn paths(apis: &[Seen<'_>]) -> Paths {
+        let api = |(operation, requests, visits): &Seen<'_>| {
+            let visit = |(service, calls): &(&str, f64)| Visit { service: (*service).into(), calls: *calls };
+            let branches =
+                vec![PathBranch { share: 1.0, is_rest: false, visits: visits.iter().map(visit).collect() }];
+            ApiPaths {
+                service: "frontend".into(),
+                operation: (*operation).into(),
+                requests: *requests,
+                failed: 0.0,
+                branches,
+            }
+        };
+        Paths { apis: apis.iter().map(api).collect(), ..Paths::default() }
+    }
+
+    #[test]
+    fn operations_are_of_the_class_that_such_a_request_is_of() {
+        let config = config();
+        let classes = Classes::new(&config.classes);
+        for (operation, class) in [
+            ("GET /product/{id}", Some("browse")),
+            ("GET /product/:id", Some("browse")),
+            ("POST /product/{id}", Some("default")),
+            ("DELETE /cart/7", Some("cart")),
+            ("/cart/7", Some("cart")),
+            ("shop.Cart/Add", Some("cart")),
+            ("shop.Other/Add", Some("default")),
+            ("nightly job", None),
+            ("other", None),
+        ] {
+            let found = classes.of(operation).map(|class| config.classes[class.index()].name.as_str());
+            assert_eq!(found, class, "{operation}");
+        }
+    }
+
+    #[test]
+    fn classes_have_the_paths_of_all_their_operations_and_services_keep_their_places() {
+        let (config, mut directory) = (config(), Directory::default());
+        let seen = paths(&[
+            ("GET /cart/{id}", 30.0, &[("frontend", 1.0), ("cart", 2.2)]),
+            ("shop.Cart/Add", 10.0, &[("cart", 0.4)]),
+        ]);
+        let topology = directory.topology(&config, &seen);
+        let [frontend, cart] = [0, 1].map(ServiceId);
+        assert_eq!((directory.name(frontend), directory.name(cart)), (Some("frontend"), Some("cart")));
+        assert_eq!(topology.uses(ApiId(0)), [(frontend, 0.75), (cart, 1.75)]);
+        let api = topology.api(ApiId(0));
+        assert_eq!((api.slo, api.priority, api.min_per_s), (Nanos::from_secs(1), 1, 5.0));
+        assert!(topology.api(ApiId(1)).branches.is_empty());
+
+        let topology =
+            directory.topology(&config, &paths(&[("GET /product/{id}", 1.0, &[("catalog", 1.0)])]));
+        assert_eq!((topology.services(), topology.uses(ApiId(1))), (3, &[(ServiceId(2), 1.0)][..]));
+    }
+
+    #[test]
+    fn signals_are_what_was_told_since() {
+        let mut directory = Directory::default();
+        directory.place("cart");
+        let known = |service: &str, at, utilization| Known {
+            service: service.to_owned(),
+            utilization,
+            at: Nanos(at),
+        };
+        let usage =
+            Usage { services: vec![known("catalog", 20, 0.9), known("old", 10, 0.8)], ..Usage::default() };
+        let mut utilizations =
+            |since| directory.signals(&usage, Nanos(since)).iter().map(|s| s.utilization).collect::<Vec<_>>();
+        assert_eq!(utilizations(10), [None, Some(0.9)]);
+        assert_eq!(utilizations(5), [None, Some(0.9), Some(0.8)]);
+        assert_eq!(utilizations(20), [None, None, None]);
+    }
+}

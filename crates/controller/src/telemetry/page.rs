@@ -1,0 +1,59 @@
+//! `GET /paths`: what has been learnt of the fleet.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use plimsoll_core::Nanos;
+use plimsoll_core::config::Class;
+use serde_json::{Value, json};
+
+use super::Telemetry;
+use super::fleet::Classes;
+
+/// Where it is.
+pub const PATH: &str = "/paths";
+
+/// The page as of `now`.
+pub fn render(telemetry: &Telemetry, classes: &[Class], now: Nanos) -> Value {
+    let (learnt, usage) = (Arc::clone(&telemetry.learnt.borrow()), Arc::clone(&telemetry.usage.borrow()));
+    let of = Classes::new(classes);
+    let apis = learnt.paths.apis.iter().map(|api| {
+        let branches = api.branches.iter().map(|branch| {
+            let services: BTreeMap<&str, f64> =
+                branch.visits.iter().map(|visit| (&*visit.service, round(visit.calls))).collect();
+            json!({ "share": round(branch.share), "rest": branch.is_rest, "services": services })
+        });
+        let class = of.of(&api.operation).and_then(|class| classes.get(class.index()));
+        json!({
+            "service": &*api.service,
+            "operation": &*api.operation,
+            "class": class.map(|class| &class.name),
+            "requests": round(api.requests),
+            "failed": round(api.failed),
+            "branches": branches.collect::<Vec<_>>(),
+        })
+    });
+    let services = usage.services.iter().map(|known| {
+        (&*known.service, json!({ "utilization": round(known.utilization), "age_s": round(now.since(known.at).as_secs_f64()) }))
+    });
+    let sources = usage.sources.iter().map(|source| {
+        json!({ "source": source.name, "answers": source.answers, "failures": source.failures, "nonsense": source.nonsense, "trouble": source.trouble })
+    });
+    let (figures, counts) = (learnt.paths.figures, learnt.counts);
+    json!({
+        "apis": apis.collect::<Vec<_>>(),
+        "utilization": services.collect::<BTreeMap<_, _>>(),
+        "sources": sources.collect::<Vec<_>>(),
+        "spans": {
+            "messages": counts.messages, "refused_messages": counts.refused, "rejected": counts.rejected,
+            "taken": figures.spans, "duplicates": figures.duplicates, "late": figures.late, "left_out": figures.left_out,
+            "no_room": figures.no_room, "unplaced": figures.unplaced, "open": figures.open_spans, "open_traces": figures.open_traces,
+            "taken_share": figures.taken_share, "requests": figures.requests, "doubtful": figures.doubtful,
+            "turned_away": figures.turned_away, "names": figures.names, "operations": figures.operations,
+        },
+    })
+}
+
+fn round(value: f64) -> f64 {
+    (value * 1e4).round() / 1e4
+}

@@ -1,0 +1,140 @@
+//! What all sources say of each service, put together; what was told long ago is taken down.
+
+use std::collections::{BTreeMap, HashMap};
+
+use plimsoll_core::Nanos;
+
+use super::{Known, Source, Told, Usage};
+
+/// Instances of services that are remembered of one source.
+const MOST: usize = 1 << 14;
+/// Using more than a hundred times what there is is an error of measurement.
+const MOST_UTILIZATION: f64 = 100.0;
+
+/// What one source told, by service and instance: used, capacity, when.
+type Notes = HashMap<(String, String), (f64, f64, Nanos)>;
+
+/// All that was told.
+pub struct Board {
+    stale: Nanos,
+    sources: Vec<(Source, Notes)>,
+}
+
+impl Board {
+    /// Nothing was told yet by these.
+    pub fn new(stale: Nanos, names: impl IntoIterator<Item = String>) -> Board {
+        let source = |name| (Source { name, ..Source::default() }, Notes::new());
+        Board { stale, sources: names.into_iter().map(source).collect() }
+    }
+
+    /// A source told this, or what went wrong.
+    pub fn note(&mut self, source: usize, now: Nanos, answer: Result<Vec<Told>, String>) {
+        let (source, notes) = &mut self.sources[source];
+        let told = match answer {
+            Ok(told) => told,
+            Err(trouble) => {
+                if source.trouble.as_ref() != Some(&trouble) {
+                    log::warn!(source:% = source.name, error:% = trouble; "how busy services are cannot be asked");
+                }
+                (source.answers, source.trouble, source.failures) =
+                    (false, Some(trouble), source.failures + 1);
+                return;
+            }
+        };
+        (source.answers, source.trouble) = (true, None);
+        notes.retain(|_, (.., at)| now.since(*at) <= self.stale);
+        for Told { service, instance, used, capacity } in told {
+            let is_sane = (0.0..=MOST_UTILIZATION).contains(&(used / capacity))
+                && capacity.is_finite()
+                && !service.is_empty();
+            let key = (service, instance);
+            if !is_sane || notes.len() >= MOST && !notes.contains_key(&key) {
+                source.nonsense += 1;
+                continue;
+            }
+            notes.insert(key, (used, capacity, now));
+        }
+    }
+
+    /// What is known now. Instances of one service count by what they may use, whoever told of them.
+    pub fn usage(&self, now: Nanos) -> Usage {
+        let mut sums: BTreeMap<&str, (f64, f64, Nanos)> = BTreeMap::new();
+        for (_, notes) in &self.sources {
+            for ((service, _), &(used, capacity, at)) in
+                notes.iter().filter(|(_, (.., at))| now.since(*at) <= self.stale)
+            {
+                let sum = sums.entry(service).or_default();
+                *sum = (sum.0 + used, sum.1 + capacity, sum.2.max(at));
+            }
+        }
+        let known = sums.into_iter().filter(|(_, (_, capacity, _))| *capacity > 0.0);
+        Usage {
+            services: known
+                .map(|(service, (used, capacity, at))| Known {
+                    service: service.to_owned(),
+                    utilization: (used / capacity).min(1.0),
+                    at,
+                })
+                .collect(),
+            sources: self.sources.iter().map(|(source, _)| source.clone()).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(service: &str, instance: &str, used: f64, capacity: f64) -> Told {
+        Told { service: service.to_owned(), instance: instance.to_owned(), used, capacity }
+    }
+
+    fn known(board: &Board, now: u64) -> Vec<(String, f64)> {
+        board
+            .usage(Nanos::from_secs(now))
+            .services
+            .into_iter()
+            .map(|known| (known.service, known.utilization))
+            .collect()
+    }
+
+    #[test]
+    fn instances_count_by_what_they_may_use_and_stale_ones_not_at_all() {
+        let mut board = Board::new(Nanos::from_secs(10), ["a".to_owned(), "b".to_owned()]);
+        board.note(
+            0,
+            Nanos::from_secs(1),
+            Ok(vec![told("cart", "1", 0.5, 1.0), told("cart", "2", 3.5, 4.0), told("db", "", 7.0, 1.0)]),
+        );
+        board.note(1, Nanos::from_secs(8), Ok(vec![told("cart", "1", 0.0, 3.0)]));
+        assert_eq!(known(&board, 8), [("cart".to_owned(), 0.5), ("db".to_owned(), 1.0)]);
+        assert_eq!(known(&board, 12), [("cart".to_owned(), 0.0)]);
+        assert!(known(&board, 19).is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_is_counted_and_a_source_that_fails_is_named() {
+        let mut board = Board::new(Nanos::from_secs(10), ["a".to_owned()]);
+        let nonsense = [
+            (f64::NAN, 1.0),
+            (-1.0, 1.0),
+            (f64::INFINITY, 1.0),
+            (1.0, 0.0),
+            (1.0, f64::INFINITY),
+            (1.0, f64::NAN),
+            (1e6, 1.0),
+        ];
+        board.note(0, Nanos(1), Ok(nonsense.map(|(used, capacity)| told("x", "", used, capacity)).to_vec()));
+        board.note(0, Nanos(2), Ok(vec![told("", "", 0.5, 1.0)]));
+        assert!(known(&board, 0).is_empty());
+        board.note(0, Nanos(3), Ok(vec![told("y", "", 0.5, 1.0)]));
+        board.note(0, Nanos(4), Err("refused".to_owned()));
+        let usage = board.usage(Nanos(5));
+        let source = &usage.sources[0];
+        assert_eq!(
+            (usage.services.len(), source.nonsense, source.failures, source.answers),
+            (1, 8, 1, false)
+        );
+        assert_eq!(source.trouble.as_deref(), Some("refused"));
+    }
+}

@@ -1,0 +1,59 @@
+//! How busy services are: asked of Prometheus, of exporters, and of agents of ours.
+
+pub mod exposition;
+
+pub(super) mod ask;
+mod board;
+mod fetch;
+mod query;
+mod scrape;
+
+use plimsoll_core::Nanos;
+
+/// What is known now.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// In order of the names; only what is not stale.
+    pub services: Vec<Known>,
+    /// Whoever is asked.
+    pub sources: Vec<Source>,
+}
+
+/// A service of which something is known.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Known {
+    /// Its name.
+    pub service: String,
+    /// The part that it uses of what it may use, 0..1.
+    pub utilization: f64,
+    /// When it was told.
+    pub at: Nanos,
+}
+
+/// Somebody who is asked.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Source {
+    /// Where it is.
+    pub name: String,
+    /// Whether it answered the last time.
+    pub answers: bool,
+    /// Times that it did not, or not with an answer.
+    pub failures: u64,
+    /// Values that cannot be, and services that are too many.
+    pub nonsense: u64,
+    /// What was wrong, while it lasts.
+    pub trouble: Option<String>,
+}
+
+/// What one source says of one instance of a service.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Told {
+    /// Whom it is about.
+    pub service: String,
+    /// Which of them.
+    pub instance: String,
+    /// What it uses, in any unit.
+    pub used: f64,
+    /// What it may use, in the same.
+    pub capacity: f64,
+}

@@ -1,0 +1,200 @@
+//! `[agent]`, `[app.NAME]` and `[postgres.NAME]`: on each host, who finds the task that holds everybody up, and where.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::admission::Mode;
+use super::dsn::Dsn;
+use super::objective::SloRef;
+use super::pool::Pool;
+use super::report::{Report, Span};
+use super::resolve;
+use super::scalar::Secret;
+use super::suggest::did_you_mean;
+use super::table::{choice, table};
+use super::units::Rate;
+use super::value::Node;
+use crate::{Nanos, Slo};
+
+table! {
+    /// The agent: finds the task that holds up all others, and cancels that one.
+    pub struct Agent {
+        /// Where its metrics, its health and what it sees are served. Loopback unless `admin_token` is set.
+        admin: SocketAddr = "127.0.0.1:9920",
+        /// What that address wants in `authorization: Bearer`. Left out, it asks nobody.
+        admin_token: Option<Secret>,
+        /// Directories in which applications keep their ledgers. Left out, where the SDKs put them: `$PLIMSOLL_DIR`, or
+        /// `/dev/shm/plimsoll-UID` of the user that it runs as.
+        ledgers: Vec<PathBuf> = [],
+        /// Where every event is appended as a line of JSON; "-" is the standard output. Left out, events are only logged and
+        /// counted.
+        events: Option<PathBuf>,
+    }
+}
+
+table! {
+    /// An application that keeps a ledger through an SDK.
+    pub struct AppTable {
+        /// What its requests are promised, or the name of such an objective.
+        slo: SloRef,
+        /// Whether tasks are cancelled, or only named, or neither.
+        mode: Mode = "enforce",
+        /// The pool that it serves. The sentry of this file is told to ease off while the objective is missed and nobody is to blame.
+        pool: Option<String>,
+        /// How much may be cancelled at most.
+        budget: CancelBudget = {},
+    }
+}
+
+table! {
+    /// A PostgreSQL server, 15 or newer, as it is: nothing is installed in it. The role needs `pg_monitor` and `pg_signal_backend`.
+    pub struct PostgresTable {
+        /// Where it is and who asks: a URL, or keywords as in "host=/run/postgresql user=plimsoll".
+        dsn: Dsn,
+        /// What its statements are promised, or the name of such an objective.
+        slo: SloRef,
+        /// Whether statements are cancelled, or only named, or neither.
+        mode: Mode = "enforce",
+        /// What becomes of a session that holds a lock while it is idle in a transaction, and so cannot be cancelled: "never" leaves it
+        /// alone and says so, "terminate" ends its connection. The latter also ends a statement that ignores being cancelled.
+        escalate: Escalate = "never",
+        /// From one look to the next while something is wrong; in calm, three times as long. A look takes about half a millisecond
+        /// of the server's time at 200 connections.
+        interval: Nanos ["10ms"..="10s"] = "50ms",
+        /// Who asks the server for the plans of long SELECTs while something is wrong, to know how far they are: a role of its own that
+        /// may read the tables of that database, and nothing else. Left out, nobody asks.
+        estimates_dsn: Option<Dsn>,
+        /// The pool that it serves. The sentry of this file is told to ease off while the objective is missed and nobody is to blame.
+        pool: Option<String>,
+        /// How much may be cancelled at most.
+        budget: CancelBudget = {},
+    }
+}
+
+table! {
+    /// Bounds within which whoever errs, errs.
+    pub struct CancelBudget {
+        /// From one cancellation to the next at least: what the first one freed must have been seen.
+        interval: Nanos ["10ms"..="1h"] = "40ms",
+        /// Cancellations in a time, in the long run.
+        rate: Rate = "1/s",
+        /// Cancellations as a share of the requests that are completed, in 0..1, in the long run.
+        ratio: f64 [0.0..=1.0] = 0.01,
+        /// Cancellations that may be saved up against both: there may be as many culprits at once as a pool has workers.
+        burst: u32 [1..=1000] = 32,
+    }
+}
+
+choice! {
+    /// What is done about a session that ignores being cancelled.
+    pub enum Escalate {
+        /// It is named.
+        Never = "never",
+        /// Its connection is ended.
+        Terminate = "terminate",
+    }
+}
+
+/// An application with its objective.
+#[derive(Clone, Debug, PartialEq)]
+pub struct App {
+    /// The NAME in its header, which is also that in the names of its ledgers.
+    pub name: String,
+    /// What its requests are promised.
+    pub slo: Slo,
+    /// Whether tasks are cancelled, or only named, or neither.
+    pub mode: Mode,
+    /// The pool that it serves.
+    pub pool: Option<String>,
+    /// How much may be cancelled at most.
+    pub budget: CancelBudget,
+}
+
+/// A PostgreSQL server with its objective.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Postgres {
+    /// The NAME in its header.
+    pub name: String,
+    /// Where it is and who asks.
+    pub dsn: Dsn,
+    /// What its statements are promised.
+    pub slo: Slo,
+    /// Whether statements are cancelled, or only named, or neither.
+    pub mode: Mode,
+    /// What becomes of a session that ignores being cancelled.
+    pub escalate: Escalate,
+    /// From one look to the next while something is wrong.
+    pub interval: Nanos,
+    /// Who asks for the plans of long SELECTs, if anybody does.
+    pub estimates_dsn: Option<Dsn>,
+    /// The pool that it serves.
+    pub pool: Option<String>,
+    /// How much may be cancelled at most.
+    pub budget: CancelBudget,
+}
+
+/// Longest name of an application in a ledger.
+const LONGEST_APP: usize = 32;
+
+/// What is wrong within `[agent]`.
+pub(super) fn check(agent: &Agent, root: Node<'_>, report: &mut Report) {
+    if !agent.admin.ip().is_loopback() && agent.admin_token.is_none() {
+        let message = "`admin` is open to the network; add admin_token, or write admin = \"127.0.0.1:9920\"";
+        report.error(root.at(&["agent", "admin"]), message);
+    }
+    if let Some(twice) = (1..agent.ledgers.len()).find(|&i| agent.ledgers[..i].contains(&agent.ledgers[i])) {
+        let message =
+            format!("directory {} is there twice; remove one of them", agent.ledgers[twice].display());
+        report.error(root.at(&["agent", "ledgers"]), message);
+    }
+}
+
+fn check_pool(pool: Option<&str>, pools: &[Pool], span: Span, report: &mut Report) {
+    let names: Vec<&str> = pools.iter().map(|pool| pool.name.as_str()).collect();
+    // A file for the agent alone has none; the sentry knows.
+    if let Some(wanted) = pool.filter(|pool| !names.is_empty() && !names.contains(pool)) {
+        report.error(span, format!("there is no [pool.{wanted}]; {}", did_you_mean(wanted, &names)));
+    }
+}
+
+/// The applications, with the objectives that they name.
+pub(super) fn apps(
+    tables: Vec<(String, AppTable)>,
+    slos: &[(String, Slo)],
+    pools: &[Pool],
+    root: Node<'_>,
+    report: &mut Report,
+) -> Option<Vec<App>> {
+    let app = |(name, table): (String, AppTable)| {
+        let AppTable { slo, mode, pool, budget } = table;
+        check_pool(pool.as_deref(), pools, root.at(&["app", &name, "pool"]), report);
+        let slo = resolve::objective(slo, slos, root.at(&["app", &name, "slo"]), report);
+        if name.len() > LONGEST_APP || name.contains('.') {
+            let message = format!(
+                "no ledger can be called `{name}`: an application's name is 1 to {LONGEST_APP} letters, digits, `_` or `-`"
+            );
+            report.error(root.at(&["app", &name]), message);
+            return None;
+        }
+        Some(App { slo: slo?, name, mode, pool, budget })
+    };
+    // Resolved to the end before any is dropped, so that every wrong name is reported.
+    tables.into_iter().map(app).collect::<Vec<_>>().into_iter().collect()
+}
+
+/// The databases, with the objectives that they name.
+pub(super) fn databases(
+    tables: Vec<(String, PostgresTable)>,
+    slos: &[(String, Slo)],
+    pools: &[Pool],
+    root: Node<'_>,
+    report: &mut Report,
+) -> Option<Vec<Postgres>> {
+    let database = |(name, table): (String, PostgresTable)| {
+        let PostgresTable { dsn, slo, mode, escalate, interval, estimates_dsn, pool, budget } = table;
+        check_pool(pool.as_deref(), pools, root.at(&["postgres", &name, "pool"]), report);
+        let slo = resolve::objective(slo, slos, root.at(&["postgres", &name, "slo"]), report);
+        Some(Postgres { slo: slo?, name, dsn, mode, escalate, interval, estimates_dsn, pool, budget })
+    };
+    tables.into_iter().map(database).collect::<Vec<_>>().into_iter().collect()
+}

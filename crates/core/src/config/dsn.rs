@@ -1,0 +1,190 @@
+//! How a database is reached: a URL or keywords, as its own tools take them.
+
+use std::fmt;
+
+use serde_json::json;
+
+use super::report::Report;
+use super::suggest::did_you_mean;
+use super::value::{Node, Shape, Value};
+
+/// Longest one, in bytes.
+const LONGEST: usize = 2048;
+/// What may be said about a connection, in keywords or after the `?` of a URL.
+const KEYWORDS: [&str; 18] = [
+    "user",
+    "password",
+    "dbname",
+    "options",
+    "application_name",
+    "sslmode",
+    "sslnegotiation",
+    "host",
+    "hostaddr",
+    "port",
+    "connect_timeout",
+    "tcp_user_timeout",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_retries",
+    "channel_binding",
+    "target_session_attrs",
+];
+const EXAMPLE: &str = "\"postgres://plimsoll@127.0.0.1:5432/postgres\"";
+
+/// Where a PostgreSQL server is and who asks. It may hold a password, so it prints as dots, and no excerpt of the file shows its line.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Dsn(String);
+
+impl Dsn {
+    /// The whole of it, with a password if there is one.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Dsn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"...\"")
+    }
+}
+
+impl Value for Dsn {
+    const SHAPE: Shape = Shape::new(
+        || "a URL or keywords of a connection".to_owned(),
+        || EXAMPLE.to_owned(),
+        || json!({ "type": "string", "minLength": 1, "maxLength": LONGEST }),
+    );
+    fn read(node: Node<'_>, report: &mut Report) -> Option<Dsn> {
+        // No message quotes the value, whatever its type.
+        let Some(text) = node.text() else {
+            return node.fail(report, format!("not a string; write for example {EXAMPLE}"));
+        };
+        match check(text) {
+            Ok(()) => Some(Dsn(text.to_owned())),
+            Err(why) => node.fail(report, why),
+        }
+    }
+}
+
+fn check(text: &str) -> Result<(), String> {
+    if text.trim().is_empty() || text.len() > LONGEST || text.contains(char::is_control) {
+        return Err(format!("write one line of 1 to {LONGEST} bytes, for example {EXAMPLE}"));
+    }
+    match text.split_once("://") {
+        Some(("postgres" | "postgresql", rest)) => check_url(rest),
+        // A value in keywords may hold anything, also `://`.
+        Some((scheme, _)) if !scheme.contains('=') => {
+            Err("a URL of another kind; write postgres:// or postgresql://".to_owned())
+        }
+        _ => check_keywords(text),
+    }
+}
+
+fn check_url(rest: &str) -> Result<(), String> {
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, _) = rest.split_once('/').unwrap_or((rest, ""));
+    let hosts = authority.rsplit_once('@').map_or(authority, |(_, hosts)| hosts);
+    for host in hosts.split(',') {
+        // An IPv6 address stands in brackets.
+        let after = host.rsplit_once(']').map_or(host, |(_, after)| after);
+        after.rsplit_once(':').map_or(Ok(()), |(_, port)| check_port(port))?;
+    }
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let Some((key, value)) = pair.split_once('=') else {
+            return Err("what follows the `?` is pairs `key=value`, separated by `&`".to_owned());
+        };
+        check_pair(key, value)?;
+    }
+    Ok(())
+}
+
+fn check_keywords(text: &str) -> Result<(), String> {
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        let Some((key, after)) = rest.split_once('=') else {
+            return Err(format!("neither a URL nor pairs `key=value`; write for example {EXAMPLE}"));
+        };
+        let (value, after) = value(after.trim_start())?;
+        check_pair(key.trim(), &value)?;
+        rest = after.trim_start();
+    }
+    Ok(())
+}
+
+/// A value in keywords: up to the next space, or in single quotes; a backslash takes the next character as it is.
+fn value(text: &str) -> Result<(String, &str), String> {
+    let (quoted, text) = text.strip_prefix('\'').map_or((false, text), |text| (true, text));
+    let (mut value, mut chars) = (String::new(), text.char_indices());
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' => value.extend(chars.next().map(|(_, c)| c)),
+            '\'' if quoted => return Ok((value, &text[at + 1..])),
+            c if !quoted && c.is_whitespace() => return Ok((value, &text[at..])),
+            c => value.push(c),
+        }
+    }
+    if quoted { Err("a quote that is not closed; add a `'`".to_owned()) } else { Ok((value, "")) }
+}
+
+fn check_pair(key: &str, value: &str) -> Result<(), String> {
+    match key {
+        "port" => value.split(',').try_for_each(check_port),
+        "sslmode" if !["disable", "prefer", "require"].contains(&value) => {
+            Err("`sslmode` is \"disable\", \"prefer\" or \"require\"".to_owned())
+        }
+        key if KEYWORDS.contains(&key) => Ok(()),
+        // What is not a keyword may be a password that went astray.
+        key if key.len() <= 32 && key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') => {
+            Err(format!("unknown keyword `{key}`; {}", did_you_mean(key, &KEYWORDS)))
+        }
+        _ => Err(format!("an unknown keyword; there are {}", KEYWORDS.join(", "))),
+    }
+}
+
+fn check_port(port: &str) -> Result<(), String> {
+    match port.parse::<u16>() {
+        _ if port.is_empty() => Ok(()),
+        Ok(1..) => Ok(()),
+        _ => Err("a port is a number from 1 to 65535".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_and_keywords_are_taken() {
+        for dsn in [
+            "postgres://plimsoll@127.0.0.1:5432/postgres",
+            "postgresql://",
+            "postgres://u:p%40ss@[::1]:5433,other/db?sslmode=require&connect_timeout=3",
+            "postgres:///db?host=/var/run/postgresql",
+            "host=/run/postgresql user=plimsoll dbname=postgres",
+            "host = 127.0.0.1 port=5433 password='with = and \\' and ://'",
+        ] {
+            assert_eq!(check(dsn), Ok(()), "{dsn}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_the_password() {
+        for (dsn, said) in [
+            ("", "one line"),
+            ("mysql://u:hush@h/db", "another kind"),
+            ("hush", "neither a URL"),
+            ("postgres://u:hush@h:99999/db", "from 1 to 65535"),
+            ("postgres://u:hush@h/db?sslmod=require", "did you mean `sslmode`"),
+            ("host=h sslmode=verify-full password=hush", "`sslmode` is"),
+            ("host=h pasword=hush", "did you mean `password`"),
+            ("password='hush", "not closed"),
+            ("password=x hush hush=1", "an unknown keyword"),
+            ("port=0 password=hush", "from 1 to 65535"),
+        ] {
+            let error = check(dsn).unwrap_err();
+            assert!(error.contains(said) && !error.contains("hush"), "{dsn}: {error}");
+        }
+    }
+}

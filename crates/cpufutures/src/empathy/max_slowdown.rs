@@ -1,0 +1,299 @@
+//! Never slower than so many times, and no more than is needed for that (section 5.2): the search of section 5.1 over the job's
+//! share.
+//!
+//! A share that is clearly wrong is not searched from: the next is where it should be if all share by weight (Eq. 5), and the
+//! search goes on from there.
+//!
+//! What the job is slowed by is what it desires over what it gets. Both are added up since the share was last set, and over ten
+//! seconds: whichever is worse counts, so that what was lost while the search was still under way is made up for.
+
+use std::collections::VecDeque;
+use std::ops::RangeInclusive;
+
+use super::Seen;
+use crate::search::{Search, Verdict};
+use plimsoll_core::Nanos;
+
+/// Over so long the limit holds,
+const WINDOW: Nanos = Nanos::from_secs(10);
+/// of which this much is looked back on: what comes next is the rest.
+const LOOK_BACK: Nanos = Nanos::from_secs(9);
+/// The slowdown is kept within these parts of the limit.
+const BAND: RangeInclusive<f64> = 0.82..=0.91;
+/// Over the look back it may be this much.
+const MOST_BEFORE: f64 = 0.93;
+/// Beyond so many times the band a share is wrong whatever chance there was in it.
+const CLEARLY: f64 = 1.5;
+/// How long a share is tried that is not clearly wrong,
+const TRIAL: Nanos = Nanos::from_millis(400);
+/// and how much of the CPU the job must be due in that time: it comes in slices of some milliseconds.
+const TRIAL_DUE_MS: f64 = 60.0;
+/// As much for one that is clearly wrong.
+const CLEARLY_DUE_MS: f64 = 20.0;
+/// The most levels that the share falls at once; it may rise by all: to err on the job's side is to err on the right one.
+const MOST_FALL: i64 = 24;
+/// Levels that are no weights take so many times longer to tell: they are whole ticks.
+const COARSE: u64 = 5;
+/// Others that wait less, in milliseconds a second, are not helped by a smaller share.
+const BEARABLE_MS_PER_S: f64 = 10.0;
+
+/// What was desired and got.
+#[derive(Clone, Copy, Debug, Default)]
+struct Got {
+    length: Nanos,
+    desired_ms: f64,
+    ran_ms: f64,
+    others_waited_ms: f64,
+}
+
+impl Got {
+    fn add(&mut self, other: Got) {
+        self.length = Nanos(self.length.0 + other.length.0);
+        self.desired_ms += other.desired_ms;
+        self.ran_ms += other.ran_ms;
+        self.others_waited_ms += other.others_waited_ms;
+    }
+
+    fn slowdown(&self) -> f64 {
+        if self.desired_ms <= 0.0 { 1.0 } else { (self.desired_ms / self.ran_ms.max(1e-3)).max(1.0) }
+    }
+}
+
+/// The controller.
+#[derive(Clone, Debug)]
+pub struct MaxSlowdown {
+    limit: f64,
+    levels: RangeInclusive<i64>,
+    /// Levels for a doubling of the job's weight; none where they are not weights.
+    doubling: Option<f64>,
+    search: Search,
+    trial: Nanos,
+    since_set: Got,
+    window: VecDeque<Got>,
+    worst: f64,
+}
+
+impl MaxSlowdown {
+    /// One that keeps the slowdown below `limit`, above 1, by levels of which the greater ones give the job more; `start` is the
+    /// first. `doubling` levels double the job's weight; where they are no weights, they need a longer trial too.
+    pub fn new(limit: f64, levels: RangeInclusive<i64>, start: i64, doubling: Option<f64>) -> MaxSlowdown {
+        MaxSlowdown {
+            limit,
+            search: Search::new(levels.clone(), start),
+            levels,
+            doubling,
+            trial: if doubling.is_some() { TRIAL } else { Nanos(TRIAL.0 * COARSE) },
+            since_set: Got::default(),
+            window: VecDeque::new(),
+            worst: 1.0,
+        }
+    }
+
+    /// The level to use until the next look.
+    pub fn level(&mut self, now: Nanos, seen: &Seen) -> i64 {
+        let ms = |time: Nanos| time.0 as f64 / 1e6;
+        let got = Got {
+            length: seen.length,
+            desired_ms: seen.job_desired_ms_per_s * ms(seen.length) / 1e3,
+            ran_ms: ms(seen.job_ran),
+            others_waited_ms: ms(seen.others_waited),
+        };
+        self.since_set.add(got);
+        self.remember(got);
+        let Some((verdict, slowdown)) = self.verdict() else { return self.search.value() };
+        let before = self.search.value();
+        let level = match self.estimated(verdict, slowdown) {
+            Some(level) => {
+                self.search = Search::new(self.levels.clone(), level);
+                self.search.value()
+            }
+            None => {
+                // Of two neighbours the one that is nearer to the limit is better, and none that is above.
+                let off = self.limit * BAND.end() - slowdown;
+                self.search.measured(now, verdict, if off < 0.0 { self.limit - off } else { off })
+            }
+        };
+        if level != before || self.is_tried() {
+            self.since_set = Got::default();
+        }
+        level
+    }
+
+    /// The level at which the job would be slowed as it may be, if that is far from here.
+    fn estimated(&self, verdict: Verdict, slowdown: f64) -> Option<i64> {
+        let aim = self.limit * (BAND.start() + BAND.end()) / 2.0;
+        let far =
+            slowdown > self.limit * BAND.end() * CLEARLY || slowdown < self.limit * BAND.start() / CLEARLY;
+        let doubling = self.doubling.filter(|_| far && verdict != Verdict::Right)?;
+        // Others weigh as much as the job times what it is slowed beyond 1.
+        let beyond = (slowdown - 1.0).clamp(0.01, 100.0 * self.limit);
+        let by = (doubling * (beyond / (aim - 1.0).max(0.05)).log2()).round() as i64;
+        Some(self.search.value() + by.max(-MOST_FALL))
+    }
+
+    /// Whether the share was in force long enough to tell how large it is.
+    fn is_tried(&self) -> bool {
+        self.since_set.length >= self.trial && self.due_ms() >= TRIAL_DUE_MS
+    }
+
+    /// What the job is due since its share was set.
+    fn due_ms(&self) -> f64 {
+        self.since_set.desired_ms / self.limit
+    }
+
+    /// What the share since it was set is to be called, where that can be said yet.
+    fn verdict(&self) -> Option<(Verdict, f64)> {
+        let (least, most) = (self.limit * BAND.start(), self.limit * BAND.end());
+        let slowdown = self.since_set.slowdown();
+        let length = self.since_set.length;
+        if length == Nanos::ZERO || self.since_set.desired_ms <= 0.0 {
+            return None;
+        }
+        let (tried, clear) = (self.is_tried(), self.due_ms() >= CLEARLY_DUE_MS);
+        if slowdown > most && (tried || (clear && slowdown > most * CLEARLY)) {
+            return Some((Verdict::TooLow, slowdown));
+        }
+        // What was lost before is made up for: half a limit of speed on top is enough.
+        let before = self.look_back().slowdown();
+        if before > self.limit * MOST_BEFORE && slowdown > least / CLEARLY {
+            return tried.then_some((Verdict::TooLow, before));
+        }
+        let wait_per_s = self.since_set.others_waited_ms * 1e9 / length.0 as f64;
+        let helps = wait_per_s > BEARABLE_MS_PER_S && before < self.limit * MOST_BEFORE;
+        if slowdown < least && (tried || (clear && slowdown < least / CLEARLY)) {
+            return Some((if helps { Verdict::TooHigh } else { Verdict::Right }, slowdown));
+        }
+        tried.then_some((Verdict::Right, slowdown))
+    }
+
+    fn remember(&mut self, got: Got) {
+        self.window.push_back(got);
+        let total: u64 = self.window.iter().map(|got| got.length.0).sum();
+        let mut over = total.saturating_sub(WINDOW.0);
+        while let Some(first) = self.window.front().filter(|first| first.length.0 <= over) {
+            over -= first.length.0;
+            self.window.pop_front();
+        }
+        if total >= WINDOW.0 {
+            self.worst = self.worst.max(self.over(WINDOW).slowdown());
+        }
+    }
+
+    fn look_back(&self) -> Got {
+        self.over(LOOK_BACK)
+    }
+
+    fn over(&self, length: Nanos) -> Got {
+        let mut all = Got::default();
+        for got in self.window.iter().rev() {
+            if all.length >= length {
+                break;
+            }
+            all.add(*got);
+        }
+        all
+    }
+
+    /// How many times slower the job was over the worst ten seconds, or over all if it ran no longer.
+    pub fn worst(&self) -> f64 {
+        let total: u64 = self.window.iter().map(|got| got.length.0).sum();
+        if total < WINDOW.0 { self.over(WINDOW).slowdown() } else { self.worst }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TICK: Nanos = Nanos::from_millis(100);
+
+    /// One CPU, shared by weight: the job has that of its level, the others what `others` says of a tick. Returns the share that the
+    /// job got in each tick.
+    fn shares(
+        control: &mut MaxSlowdown,
+        ticks: u64,
+        weight: impl Fn(i64) -> f64,
+        others: impl Fn(u64) -> f64,
+    ) -> Vec<f64> {
+        let mut level = control.search.value();
+        (0..ticks)
+            .map(|tick| {
+                let (ours, theirs) = (weight(level), others(tick));
+                let share = ours / (ours + theirs);
+                let part = |share: f64| Nanos((TICK.0 as f64 * share) as u64);
+                let seen = Seen {
+                    length: TICK,
+                    job_ran: part(share),
+                    job_waited: part(1.0 - share),
+                    job_desired_ms_per_s: 1e3,
+                    others_ran: part(1.0 - share),
+                    others_waited: if theirs > 0.0 { part(share) } else { Nanos::ZERO },
+                    ..Seen::default()
+                };
+                level = control.level(Nanos(TICK.0 * (tick + 1)), &seen);
+                share
+            })
+            .collect()
+    }
+
+    /// The least and the greatest slowdown over any ten seconds.
+    fn slowdowns(shares: &[f64]) -> (f64, f64) {
+        let windows = shares.windows(100).map(|window| 100.0 / window.iter().sum::<f64>());
+        windows.fold((f64::INFINITY, 0.0), |(least, most), now| (now.min(least), now.max(most)))
+    }
+
+    fn by_group(level: i64) -> f64 {
+        2.0 * (level as f64 / 8.0).exp2()
+    }
+
+    #[test]
+    fn limits_are_kept_from_both_sides() {
+        for limit in [2.0, 5.0, 10.0, 20.0] {
+            for others in [60.0, 1024.0, 40.0 * 1024.0] {
+                let mut control = MaxSlowdown::new(limit, 0..=136, 72, Some(8.0));
+                let shares = shares(&mut control, 1_000, by_group, |_| others);
+                let (_, most) = slowdowns(&shares);
+                assert!(most <= limit, "limit {limit} beside {others}: {most}");
+                let (least, _) = slowdowns(&shares[150..]);
+                assert!(least >= 0.8 * limit, "limit {limit} beside {others}: {least}");
+                assert!((control.worst() - most).abs() < 0.01 * most, "{} {most}", control.worst());
+            }
+        }
+    }
+
+    #[test]
+    fn they_are_kept_when_others_come_and_go() {
+        for limit in [2.0, 5.0, 10.0, 20.0] {
+            for period in [30, 170, 400] {
+                // From nobody to forty at once, at whatever level the job has come to.
+                let mut control = MaxSlowdown::new(limit, 0..=136, 72, Some(8.0));
+                let others =
+                    |tick: u64| if (tick / period).is_multiple_of(2) { 512.0 } else { 40.0 * 1024.0 };
+                let shares = shares(&mut control, 3_000, by_group, others);
+                let (_, most) = slowdowns(&shares);
+                assert!(most <= limit, "limit {limit}, period {period}: {most}");
+            }
+        }
+    }
+
+    #[test]
+    fn nice_levels_are_coarse_but_the_limit_is_kept() {
+        let by_nice = |level: i64| 1024.0 * 1.25f64.powi(level as i32);
+        for limit in [2.0, 5.0, 10.0, 20.0] {
+            let mut control = MaxSlowdown::new(limit, -19..=20, 0, Some(3.1));
+            let shares = shares(&mut control, 1_000, by_nice, |_| 12.0 * 1024.0);
+            let (least, _) = slowdowns(&shares[150..]);
+            let (_, most) = slowdowns(&shares);
+            assert!(most <= limit, "limit {limit}: {most}");
+            assert!(least >= 0.7 * limit, "limit {limit}: {least}");
+        }
+    }
+
+    #[test]
+    fn whoever_slows_nobody_is_left_alone() {
+        let mut control = MaxSlowdown::new(5.0, 0..=136, 72, Some(8.0));
+        shares(&mut control, 200, by_group, |_| 0.0);
+        assert_eq!(control.search.value(), 72);
+        assert_eq!(control.worst(), 1.0);
+    }
+}

@@ -1,0 +1,158 @@
+//! What must be put back when the job is let go. Every entry is written down before the thing is done.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::levers::scheduling::{Scheduling, each_thread};
+use crate::levers::{autogroup, group, stop};
+use crate::process::Process;
+use crate::tree::Tree;
+
+/// Tries at an autogroup, which takes one change each tenth of a second.
+const TRIES: u32 = 30;
+const PAUSE_MS: u16 = 20;
+
+/// One thing to put back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Undo {
+    /// A thread was scheduled so.
+    Thread {
+        /// Which.
+        thread: Process,
+        /// How.
+        was: Scheduling,
+    },
+    /// Whatever a process has started since is to be scheduled so: it has inherited what we set.
+    Heirs {
+        /// The first of the job.
+        root: Process,
+        /// How.
+        was: Scheduling,
+        /// Processes that are none of it.
+        not: [i32; 2],
+    },
+    /// The group of a session was so.
+    Autogroup {
+        /// One of the session's processes.
+        of: Process,
+        /// Its nice value.
+        nice: i32,
+    },
+    /// A control group was made.
+    Group {
+        /// Where.
+        dir: PathBuf,
+        /// Where its processes go.
+        home: PathBuf,
+    },
+    /// A process was moved to a control group from another one than the job's first.
+    Member {
+        /// Which.
+        process: Process,
+        /// The group that we made.
+        dir: PathBuf,
+        /// Where it came from.
+        home: PathBuf,
+    },
+}
+
+/// All that must be put back.
+#[derive(Debug, Default)]
+pub struct Undos {
+    all: Vec<Undo>,
+    stopped: Vec<Process>,
+}
+
+impl Undos {
+    /// One more.
+    pub fn push(&mut self, undo: Undo) {
+        self.all.push(undo);
+    }
+
+    /// Processes that will be stopped.
+    pub fn stopping(&mut self, processes: Vec<Process>) {
+        self.stopped.extend(processes);
+    }
+
+    /// Somebody else has let them go on.
+    pub fn running(&mut self) {
+        self.stopped.clear();
+    }
+
+    /// Lets everybody go on who is frozen or was stopped.
+    pub fn resume(&mut self) {
+        for undo in &self.all {
+            if let Undo::Group { dir, .. } = undo {
+                group::thaw(dir);
+            }
+        }
+        self.stopped.drain(..).for_each(stop::resume);
+    }
+
+    /// Puts everything back, the last first. Whatever has gone meanwhile needs nothing.
+    pub fn put_back(mut self) {
+        self.resume();
+        let threads: HashMap<i32, u64> = self
+            .all
+            .iter()
+            .filter_map(|undo| {
+                if let Undo::Thread { thread, .. } = undo { Some((thread.pid, thread.started)) } else { None }
+            })
+            .collect();
+        for undo in self.all.iter().rev() {
+            match undo {
+                Undo::Thread { thread, was } if thread.lives() => _ = was.set(thread.pid),
+                Undo::Thread { .. } => {}
+                Undo::Heirs { root, was, not } => heirs(*root, *was, not, &threads),
+                Undo::Autogroup { of, nice } if of.lives() => regroup(of.pid, *nice),
+                Undo::Autogroup { .. } => {}
+                Undo::Group { dir, home } => group::dissolve(dir, |pid| self.home(dir, home, pid)),
+                // With its group.
+                Undo::Member { .. } => {}
+            }
+        }
+    }
+
+    fn home(&self, of: &Path, default: &Path, pid: i32) -> PathBuf {
+        let noted = self.all.iter().find_map(|undo| match undo {
+            Undo::Member { process, dir, home } if dir == of && process.pid == pid && process.lives() => {
+                Some(home)
+            }
+            _ => None,
+        });
+        noted.map_or(default, PathBuf::as_path).to_owned()
+    }
+}
+
+fn heirs(root: Process, was: Scheduling, not: &[i32], known: &HashMap<i32, u64>) {
+    if !root.lives() {
+        return;
+    }
+    let mut tree = Tree::from(root.pid, not);
+    let processes = || {
+        tree.refresh();
+        tree.processes().collect()
+    };
+    let is_known = |tid| known.get(&tid).is_some_and(|&started| Process { pid: tid, started }.lives());
+    // One that cannot be put back must not keep the others from it.
+    let _ = each_thread(processes, |tid| {
+        if !is_known(tid) {
+            let _ = was.set(tid);
+        }
+        Ok(())
+    });
+}
+
+fn regroup(pid: i32, nice: i32) {
+    for _ in 0..TRIES {
+        match autogroup::set_nice(pid, nice) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                // Interrupted by a signal it is shorter, and nobody minds.
+                let _ = nix::poll::poll(&mut [], PAUSE_MS);
+            }
+            _ => return,
+        }
+    }
+}

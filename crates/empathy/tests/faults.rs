@@ -1,0 +1,195 @@
+//! Whatever happens, the job goes on and everything is put back.
+
+mod common;
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use common::{HOG, Running, groups_of, is_root, name, pause, ran_s, state, wait_for, without_rights, yields};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use plimsoll_empathy::levers::scheduling::Scheduling;
+use plimsoll_empathy::process::Process;
+
+fn guard(job: &Running) -> Process {
+    wait_for("the guard", || job.below().into_iter().find(|process| name(process.pid) == "plimsoll-guard"))
+}
+
+fn own_groups(pid: i32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap()
+}
+
+fn must_run(pid: i32) {
+    let before = ran_s(pid);
+    wait_for("the job to run", || (ran_s(pid) > before + 0.02).then_some(()));
+}
+
+#[test]
+fn a_running_job_is_put_back_when_yield_ends_and_when_it_is_killed() {
+    for end in [Signal::SIGTERM, Signal::SIGKILL] {
+        let job = Running::start(Command::new("sh").args(["-c", &format!("sh -c '{HOG}' & wait")]));
+        let child = job.find("while");
+        let before = [job.pid(), child.pid].map(|pid| (own_groups(pid), Scheduling::of(pid).unwrap()));
+
+        let mut yielding =
+            Running::start(&mut yields(&["--idle-only", "--quiet", "--pid", &job.pid().to_string()]));
+        let changed = || [job.pid(), child.pid].map(|pid| (own_groups(pid), Scheduling::of(pid).unwrap()));
+        wait_for("both to be held back", || {
+            changed().iter().zip(&before).all(|(now, before)| now != before).then_some(())
+        });
+        let guard = guard(&yielding);
+        yielding.signal(end);
+        wait_for("the end of yield", || yielding.0.try_wait().unwrap());
+        wait_for("the end of the guard", || (!guard.lives()).then_some(()));
+        assert_eq!(changed(), before, "after {end}");
+        assert_eq!(groups_of(yielding.pid()), Vec::<String>::new());
+        must_run(child.pid);
+    }
+}
+
+#[test]
+fn what_a_running_job_starts_meanwhile_is_put_back_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let go = dir.path().join("go");
+    let script = format!("until test -e {}; do sleep 0.05; done; sh -c '{HOG}' & wait", go.display());
+    let job = Running::start(Command::new("sh").args(["-c", &script]));
+    let before = (own_groups(job.pid()), Scheduling::of(job.pid()).unwrap());
+    let mut yielding =
+        Running::start(&mut yields(&["--idle-only", "--quiet", "--pid", &job.pid().to_string()]));
+    wait_for("hold", || {
+        (own_groups(job.pid()) != before.0 || Scheduling::of(job.pid()).unwrap() != before.1).then_some(())
+    });
+    fs::write(&go, "").unwrap();
+    let child = job.find("while");
+    let held = |pid| (own_groups(pid), Scheduling::of(pid).unwrap());
+    assert_ne!(held(child.pid), before, "it inherits");
+    yielding.signal(Signal::SIGINT);
+    assert_eq!(yielding.code(), 130);
+    assert_eq!(held(child.pid), before);
+}
+
+/// A job that stands still most of the time, for want of any other means.
+fn stopped_job() -> (Running, Process, Process) {
+    // Without any right there is no share to set, so that a slowdown is kept by stopping. Several burn beside it, or it never is.
+    let mut command = without_rights(yields(&["--max-slowdown", "50", "--quiet", "--", "sh", "-c", HOG]));
+    let job = Running::start(command.stderr(Stdio::null()));
+    let hog = job.find("while");
+    wait_for("a pause", || (state(hog.pid) == Some('T')).then_some(()));
+    let guard = guard(&job);
+    (job, hog, guard)
+}
+
+#[test]
+fn a_stopped_job_goes_on_when_yield_is_killed() {
+    if !is_root() {
+        eprintln!("not tested: needs root, to do without rights");
+        return;
+    }
+    let _beside: Vec<Running> =
+        (0..4).map(|_| Running::start(Command::new("sh").args(["-c", HOG]))).collect();
+    for signal in [Signal::SIGKILL, Signal::SIGSTOP] {
+        let (job, hog, guard) = stopped_job();
+        job.signal(signal);
+        if signal == Signal::SIGKILL {
+            wait_for("the guard's end", || (!guard.lives()).then_some(()));
+        }
+        // Stopped by hand, yield may have been about to let it go on: so it is asked for more than once.
+        wait_for("the job to go on", || {
+            let going = (0..10).all(|_| {
+                pause(5);
+                matches!(state(hog.pid), Some('R' | 'S'))
+            });
+            going.then_some(())
+        });
+        must_run(hog.pid);
+        kill(Pid::from_raw(hog.pid), Signal::SIGKILL).unwrap();
+        let _ = kill(Pid::from_raw(job.pid()), Signal::SIGCONT);
+    }
+}
+
+#[test]
+fn without_its_guard_it_puts_back_itself() {
+    let job = Running::start(Command::new("sleep").arg("60"));
+    let before = own_groups(job.pid());
+    let was = Scheduling::of(job.pid()).unwrap();
+    let mut command = yields(&["--idle-only", "--pid", &job.pid().to_string()]);
+    let mut yielding = Running::start(command.stderr(Stdio::null()));
+    wait_for("hold", || {
+        (own_groups(job.pid()) != before || Scheduling::of(job.pid()).unwrap() != was).then_some(())
+    });
+    kill(Pid::from_raw(guard(&yielding).pid), Signal::SIGKILL).unwrap();
+    wait_for("the guard's end", || {
+        yielding.below().iter().all(|process| name(process.pid) != "plimsoll-guard").then_some(())
+    });
+    yielding.signal(Signal::SIGTERM);
+    assert_eq!(yielding.code(), 128 + 15);
+    assert_eq!((own_groups(job.pid()), Scheduling::of(job.pid()).unwrap()), (before, was));
+}
+
+#[test]
+fn it_ends_when_the_running_job_does() {
+    let mut job = Running::start(Command::new("sleep").arg("0.5"));
+    let mut yielding =
+        Running::start(&mut yields(&["--idle-only", "--quiet", "--pid", &job.pid().to_string()]));
+    job.code();
+    let code = yielding.code();
+    assert!(code == 0 || code == 125, "{code}: it may have been over before it began");
+}
+
+#[test]
+fn a_job_that_forks_wildly_is_held_and_let_go() {
+    // Two hundred processes, and their parents gone: all are the job's.
+    let script = "i=0; while test $i -lt 100; do (sleep 600 & sleep 600 &) ; i=$((i+1)); done; echo forked; read wait; exit 0";
+    for rights in [true, false] {
+        let mut command = yields(&["--idle-only", "--quiet", "--", "sh", "-c", script]);
+        if !rights {
+            command = without_rights(command);
+        }
+        let mut job = Running::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+        let mut word = [0; 7];
+        std::io::Read::read_exact(job.0.stdout.as_mut().unwrap(), &mut word).unwrap();
+        let below = wait_for("all", || Some(job.below()).filter(|below| below.len() >= 201));
+        for process in below.iter().filter(|process| name(process.pid) == "sleep") {
+            assert!(Scheduling::of(process.pid).unwrap().is_idle());
+            if rights && is_root() {
+                assert!(own_groups(process.pid).contains("plimsoll-yield-"));
+            }
+        }
+        drop(job.0.stdin.take());
+        assert_eq!(job.code(), 0, "it ends with its command, whatever is left over");
+        assert_eq!(groups_of(job.pid()), Vec::<String>::new());
+        for process in below.iter().filter(|process| name(process.pid) == "sleep") {
+            let _ = kill(Pid::from_raw(process.pid), Signal::SIGKILL);
+        }
+    }
+}
+
+#[test]
+fn a_job_that_forks_without_end_is_put_back_to_its_last_process() {
+    // A new process every few milliseconds, half of which outlive the one that started them.
+    let script = "while :; do sh -c 'sleep 1 & sleep 1 & exit 0'; sleep 0.005; done";
+    let mut job = Command::new("sh");
+    let job = Running::start(std::os::unix::process::CommandExt::process_group(job.args(["-c", script]), 0));
+    let before = (own_groups(job.pid()), Scheduling::of(job.pid()).unwrap());
+    for end in [Signal::SIGKILL, Signal::SIGTERM] {
+        let mut command = yields(&["--idle-only", "--quiet", "--pid", &job.pid().to_string()]);
+        let mut yielding = Running::start(&mut command);
+        wait_for("hold", || {
+            let held = own_groups(job.pid()) != before.0 || Scheduling::of(job.pid()).unwrap() != before.1;
+            held.then_some(())
+        });
+        let guard = guard(&yielding);
+        yielding.signal(end);
+        wait_for("the end of yield", || yielding.0.try_wait().unwrap());
+        wait_for("the end of the guard", || (!guard.lives()).then_some(()));
+        assert_eq!(groups_of(yielding.pid()), Vec::<String>::new(), "after {end}");
+        for process in job.below() {
+            // It may have ended since.
+            let Ok(groups) = fs::read_to_string(format!("/proc/{}/cgroup", process.pid)) else { continue };
+            let Ok(scheduling) = Scheduling::of(process.pid) else { continue };
+            if process.lives() {
+                assert_eq!((groups, scheduling), before, "after {end}");
+            }
+        }
+    }
+}

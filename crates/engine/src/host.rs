@@ -1,0 +1,212 @@
+//! What the kernel knows of processes and threads of this host: CPU and bytes, from `/proc/PID` and `/proc/PID/task/TID`.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::sync::OnceLock;
+
+use plimsoll_core::Nanos;
+
+/// Counters of a process. They only grow while it lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Time on a processor, in ns.
+    pub ran_ns: u64,
+    /// Time that it could have run and did not, in ns.
+    pub queued_ns: u64,
+    /// Bytes that it asked the kernel for: pages that were in no shared buffer.
+    pub read: u64,
+    /// Bytes that it gave to the kernel.
+    pub written: u64,
+}
+
+impl Counters {
+    /// What came on top since `earlier`; nothing where a counter went back.
+    pub fn since(self, earlier: Counters) -> Counters {
+        Counters {
+            ran_ns: self.ran_ns.saturating_sub(earlier.ran_ns),
+            queued_ns: self.queued_ns.saturating_sub(earlier.queued_ns),
+            read: self.read.saturating_sub(earlier.read),
+            written: self.written.saturating_sub(earlier.written),
+        }
+    }
+
+    /// So much of it, in 0..=1.
+    pub fn part(self, part: f64) -> Counters {
+        let of = |n: u64| (n as f64 * part) as u64;
+        Counters {
+            ran_ns: of(self.ran_ns),
+            queued_ns: of(self.queued_ns),
+            read: of(self.read),
+            written: of(self.written),
+        }
+    }
+
+    /// Both together.
+    pub fn plus(self, other: Counters) -> Counters {
+        Counters {
+            ran_ns: self.ran_ns.saturating_add(other.ran_ns),
+            queued_ns: self.queued_ns.saturating_add(other.queued_ns),
+            read: self.read.saturating_add(other.read),
+            written: self.written.saturating_add(other.written),
+        }
+    }
+}
+
+/// A process, or one thread of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// The thread's; nothing for all of them.
+    pub tid: Option<u32>,
+}
+
+impl Process {
+    /// All of a process.
+    pub fn whole(pid: u32) -> Process {
+        Process { pid, tid: None }
+    }
+
+    fn file(self, name: &str) -> Option<String> {
+        let Process { pid, tid } = self;
+        text(&match tid {
+            None => format!("/proc/{pid}/{name}"),
+            Some(tid) => format!("/proc/{pid}/task/{tid}/{name}"),
+        })
+    }
+}
+
+/// Counters as they were last read.
+#[derive(Debug, Default)]
+pub struct Host {
+    last: HashMap<Process, (Counters, Nanos)>,
+}
+
+/// What a process did since it was last read, and how long that is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Did {
+    /// What.
+    pub counters: Counters,
+    /// In how long.
+    pub over: Nanos,
+}
+
+impl Host {
+    /// Reads these processes. One that is seen for the first time did nothing yet.
+    pub fn read(&mut self, now: Nanos, processes: impl Iterator<Item = Process>) -> HashMap<Process, Did> {
+        let mut did = HashMap::new();
+        for process in processes {
+            let Some(counters) = counters(process) else {
+                self.last.remove(&process);
+                continue;
+            };
+            if let Some((before, at)) = self.last.insert(process, (counters, now)) {
+                did.insert(process, Did { counters: counters.since(before), over: now.since(at) });
+            }
+        }
+        did
+    }
+
+    /// Forgets processes that nobody asked for in the last minute: they are gone, or idle.
+    pub fn keep_recent(&mut self, now: Nanos) {
+        self.last.retain(|_, (_, at)| now.since(*at) < Nanos::from_secs(60));
+    }
+}
+
+/// Whether this process is one of this host that began at that time of day (seconds since 1970), and may be read.
+pub fn is_here(pid: u32, began_s: f64) -> bool {
+    let Some(ticks) = began_ticks(pid) else { return false };
+    let Some(booted_s) = booted_s() else { return false };
+    let ticks_per_s = rustix::param::clock_ticks_per_second() as f64;
+    // Another process with this number would have begun at another time; the server stamps a backend a little after its fork.
+    (booted_s + ticks as f64 / ticks_per_s - began_s).abs() < 2.0 && counters(Process::whole(pid)).is_some()
+}
+
+/// Threads of a process, so many at most.
+pub fn threads(pid: u32, most: usize) -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).take(most).collect()
+}
+
+/// Processors that this process may use.
+pub fn cpus() -> u64 {
+    // It reads files of control groups.
+    static CPUS: OnceLock<u64> = OnceLock::new();
+    *CPUS.get_or_init(|| std::thread::available_parallelism().map_or(0, |cpus| cpus.get() as u64))
+}
+
+/// What a small file of the kernel's holds, in one call: they are many.
+fn text(path: &str) -> Option<String> {
+    let mut bytes = [0; 4_096];
+    let read = File::open(path).ok()?.read(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes[..read]).into_owned())
+}
+
+/// When a process began, in the kernel's ticks since it booted.
+fn began_ticks(pid: u32) -> Option<u64> {
+    let stat = text(&format!("/proc/{pid}/stat"))?;
+    // The second field is the program's name in parentheses, which may hold anything.
+    stat.get(stat.rfind(')')? + 2..)?.split(' ').nth(19)?.parse().ok()
+}
+
+fn booted_s() -> Option<f64> {
+    let mut stat = String::new();
+    File::open("/proc/stat").ok()?.take(1 << 20).read_to_string(&mut stat).ok()?;
+    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
+}
+
+fn counters(process: Process) -> Option<Counters> {
+    let schedstat = process.file("schedstat")?;
+    let io = process.file("io")?;
+    let mut times = schedstat.split_ascii_whitespace().map(|word| word.parse().unwrap_or(0));
+    let field = |name: &str| -> u64 {
+        let line = io.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|rest| rest.trim_start_matches(':').trim().parse().ok()).unwrap_or(0)
+    };
+    Some(Counters {
+        ran_ns: times.next()?,
+        queued_ns: times.next()?,
+        read: field("rchar"),
+        written: field("wchar"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_runs_and_reads() {
+        let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        let this = Process { pid: std::process::id(), tid: Some(tid) };
+        let mut host = Host::default();
+        let mut read = |s| host.read(Nanos::from_secs(s), [this].into_iter());
+        assert!(read(1).is_empty(), "a first look shows nothing yet");
+        let bytes = std::fs::read("/proc/self/maps").unwrap().len() as u64;
+        std::hint::black_box((0..20_000_000u64).fold(0, |sum, n| std::hint::black_box(sum ^ n)));
+        let did = read(2)[&this];
+        assert_eq!(did.over, Nanos::from_secs(1));
+        assert!(did.counters.read >= bytes, "{did:?}");
+        assert!(threads(this.pid, 1_000).contains(&tid) && threads(this.pid, 1).len() == 1);
+        host.keep_recent(Nanos::from_secs(63));
+        assert!(host.read(Nanos::from_secs(64), [this].into_iter()).is_empty());
+    }
+
+    #[test]
+    fn a_process_is_known_by_when_it_began() {
+        let pid = std::process::id();
+        assert!(!is_here(pid, 0.0));
+        assert!(!is_here(u32::MAX, 0.0));
+        let ticks = began_ticks(pid).unwrap() as f64 / rustix::param::clock_ticks_per_second() as f64;
+        assert!(is_here(pid, booted_s().unwrap() + ticks));
+    }
+
+    #[test]
+    fn parts_and_differences_never_wrap() {
+        let (few, many) =
+            (Counters { read: 1, ..Counters::default() }, Counters { read: 9, ..Counters::default() });
+        assert_eq!((many.since(few).read, few.since(many).read), (8, 0));
+        assert_eq!((many.part(0.5).read, many.plus(few).read), (4, 10));
+    }
+}

@@ -1,0 +1,444 @@
+//! One source being watched: look, decide, tell, act, over and over.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use plimsoll_cancellation::decision::{Candidate, Decision, Outcome, Restraint, State};
+use plimsoll_cancellation::{Reliever, Scene, Terms};
+use plimsoll_core::Nanos;
+use plimsoll_core::Slo;
+use plimsoll_core::config::{App, CancelBudget, Mode};
+use tokio::time::sleep;
+
+use crate::clock;
+use crate::ease::Sentry;
+use crate::event::{CandidateWords, Event, LateWords, What, contention, gains, rounded};
+use crate::events::Events;
+use crate::incident::{Incident, Note};
+use crate::record::Recorder;
+use crate::retry::Retry;
+use crate::source::{Sent, Source, Trouble, Words};
+use crate::status::{Board, Watched};
+
+/// An error that goes on is told again after so long.
+const AGAIN: Nanos = Nanos::from_secs(60);
+/// How often the status is written while nothing happens.
+const NOTED: Nanos = Nanos::from_millis(500);
+/// Tasks whose words are kept.
+const REMEMBERED: usize = 256;
+
+/// What a source is held to.
+pub struct Promise {
+    /// The name in the config.
+    pub app: String,
+    /// The name in the status, where several sources share one in the config.
+    pub name: String,
+    /// What kind of source it is.
+    pub source: &'static str,
+    /// The objective.
+    pub slo: Slo,
+    /// Whether tasks are cancelled.
+    pub mode: Mode,
+    /// How much.
+    pub budget: CancelBudget,
+    /// Who is told to ease off while nobody is to blame.
+    pub sentry: Option<Sentry>,
+}
+
+impl Promise {
+    /// What an application's ledger is held to, under this name in the status.
+    pub fn of_app(app: &App, name: &str, sentry: Option<&Sentry>) -> Promise {
+        Promise {
+            app: app.name.clone(),
+            name: name.to_owned(),
+            source: "ledger",
+            slo: app.slo.clone(),
+            mode: app.mode,
+            budget: app.budget.clone(),
+            sentry: sentry.and_then(|sentry| sentry.of_pool(app.pool.as_deref()?)),
+        }
+    }
+}
+
+/// Where what happens is told.
+#[derive(Clone)]
+pub struct Outlets {
+    /// As lines of JSON.
+    pub events: Events,
+    /// On the page and in metrics.
+    pub board: Board,
+    /// In a record, if there is one.
+    pub recorder: Option<Recorder>,
+    /// The sentry in front, if there is one in the config.
+    pub sentry: Option<Sentry>,
+}
+
+/// The engine's terms for a promise.
+pub fn terms(slo: &Slo, budget: &CancelBudget) -> Terms {
+    let mut terms = Terms::new(slo.clone());
+    terms.budget = plimsoll_cancellation::budget::Terms {
+        interval: budget.interval,
+        rate_per_s: budget.rate.per_s,
+        ratio: budget.ratio,
+        burst: f64::from(budget.burst),
+    };
+    terms
+}
+
+/// A source and all that is known of it.
+pub struct Watch<S> {
+    source: S,
+    promise: Promise,
+    reliever: Reliever,
+    incident: Incident,
+    scene: Scene,
+    events: Events,
+    board: Board,
+    recorded: Option<(Recorder, u32)>,
+    status: Watched,
+    /// Words of the tasks that were spoken of.
+    known: HashMap<u64, Words>,
+    retry: Retry,
+    noted: Nanos,
+    /// The trouble that was told last, and when.
+    told: Option<(String, Nanos)>,
+}
+
+impl<S: Source> Watch<S> {
+    /// One that has not looked yet.
+    pub fn new(source: S, promise: Promise, outlets: &Outlets) -> Watch<S> {
+        let Outlets { events, board, recorder, .. } = outlets.clone();
+        let recorded = recorder.map(|recorder| {
+            let watch = recorder.watch(&promise.name, &promise.slo, &promise.budget);
+            (recorder, watch)
+        });
+        let status = Watched {
+            app: promise.app.clone(),
+            source: promise.source,
+            mode: promise.mode.as_str(),
+            state: "calm",
+            ..Watched::default()
+        };
+        board.note(&promise.name, &status);
+        Watch {
+            reliever: Reliever::new(terms(&promise.slo, &promise.budget)),
+            incident: Incident::new(source.is_silent()),
+            scene: Scene::default(),
+            known: HashMap::new(),
+            retry: Retry::default(),
+            noted: Nanos::ZERO,
+            told: None,
+            source,
+            promise,
+            events,
+            board,
+            recorded,
+            status,
+        }
+    }
+
+    /// Watches until the source is gone; why it is.
+    pub async fn run(mut self) -> String {
+        let why = loop {
+            let began = clock::now();
+            match self.source.look(&mut self.scene).await {
+                Ok(now) => {
+                    let wait = self.looked(now, began).await;
+                    sleep(wait.saturating_sub(clock::now().since(began).into())).await;
+                }
+                Err(trouble) => {
+                    self.failed(&trouble);
+                    if trouble.gone {
+                        break trouble.why;
+                    }
+                    sleep(self.retry.failed()).await;
+                }
+            }
+        };
+        self.source.close();
+        self.board.forget(&self.promise.name);
+        why
+    }
+
+    async fn looked(&mut self, now: Nanos, began: Nanos) -> Duration {
+        if self.retry.succeeded() > 0 || self.told.is_some() {
+            log::info!(app:% = self.promise.name; "watching");
+            (self.told, self.status.trouble) = (None, None);
+        }
+        for warning in self.source.warnings() {
+            self.warn(warning);
+        }
+        for (task, outcome, why) in self.source.outcomes() {
+            self.came_of(task, outcome, why);
+        }
+        let decision = self.reliever.look(now, &self.scene).clone();
+        if let Some((recorder, watch)) = &self.recorded {
+            recorder.look(*watch, now, &self.scene, &decision);
+        }
+        let mut notes = Vec::new();
+        self.incident.observe(now, self.promise.mode, &self.scene, &decision, &mut notes);
+        for &note in &notes {
+            self.carry_out(note, &decision).await;
+        }
+        for &again in &decision.again {
+            self.source.again(again);
+        }
+        if let (State::Regular, Mode::Enforce, Some(sentry)) =
+            (decision.state, self.promise.mode, &mut self.promise.sentry)
+        {
+            sentry.ease(clock::now());
+        }
+        self.note(began, &decision, !notes.is_empty());
+        self.source.judged(decision.state, self.reliever.wants_exact())
+    }
+
+    async fn carry_out(&mut self, note: Note, decision: &Decision) {
+        match note {
+            Note::Overload => self.overload(decision).await,
+            Note::Regular => {
+                self.status.regular_overloads += 1;
+                let reason = "the objective is missed and nobody in particular is to blame: too much work, or too little capacity";
+                let event = self.event(What::RegularOverload, decision, reason.to_owned());
+                self.events.tell(&event);
+            }
+            Note::Cancel { task, resource } => self.cancel(task, resource, decision).await,
+            Note::WouldCancel { task, resource } => {
+                self.status.would_cancel += 1;
+                let reason = self.reason(task, resource, decision).await;
+                let mut event = self.about(What::WouldCancel, task, Some(resource), reason, decision);
+                event.candidates = self.candidates(decision).await;
+                self.events.tell(&event);
+            }
+            Note::Ignored { task, tries } => self.ignored(task, tries, decision).await,
+            Note::NotCancellable { task } => {
+                self.learn(&[task]).await;
+                let why = self.known.get(&task).and_then(|words| words.about.not_cancellable.clone());
+                let why = why.unwrap_or_else(|| "its application does not offer to cancel it".to_owned());
+                let resource = decision.candidates.first().and_then(|first| first.gains.first()).map(|g| g.0);
+                let event =
+                    self.about(What::Escalate, task, resource, format!("not cancellable: {why}"), decision);
+                self.events.tell(&event);
+            }
+            Note::Released { task, resource, after, outcome } => {
+                let word = self.outcome_word(outcome);
+                let reason = format!("{} is free again", self.source.resource(resource));
+                let mut event = self.about(What::Released, task, Some(resource), reason, decision);
+                event.outcome = Some(word);
+                event.after_ms = Some(after.as_millis_f64());
+                self.events.tell(&event);
+            }
+            Note::Over { after } => {
+                let mut event =
+                    self.event(What::Released, decision, "the overload ended by itself".to_owned());
+                event.outcome = Some("by_itself");
+                event.after_ms = Some(after.as_millis_f64());
+                self.events.tell(&event);
+            }
+        }
+    }
+
+    fn outcome_word(&self, outcome: Option<Outcome>) -> &'static str {
+        match outcome {
+            Some(Outcome::Cancelled) => "cancelled",
+            Some(Outcome::Finished) => "finished",
+            Some(Outcome::Failed) => "failed",
+            None if self.promise.mode == Mode::Enforce && self.source.is_silent() => "cancelled",
+            None => "by_itself",
+        }
+    }
+
+    async fn overload(&mut self, decision: &Decision) {
+        self.status.overloads += 1;
+        let candidates = self.candidates(decision).await;
+        let first = decision.candidates.first().map(|first| first.task);
+        let mut reason = "requests lose their time to a resource that somebody holds up".to_owned();
+        if let Some(restraint) = decision.restraint.filter(|&r| r != Restraint::NotCancellable) {
+            reason += &format!(" (nobody is cancelled now: {})", restraint.as_str());
+        }
+        let mut event = self.event(What::Overload, decision, reason);
+        if let Some(words) = first.and_then(|task| self.known.get(&task)) {
+            (event.task, event.pid) = (Some(words.name.clone()), words.pid);
+        }
+        event.resource = event.contention.first().map(|worst| worst.resource.clone());
+        event.candidates = candidates;
+        self.events.tell(&event);
+    }
+
+    async fn cancel(&mut self, task: u64, resource: u32, decision: &Decision) {
+        let reason = self.reason(task, resource, decision).await;
+        let sent = self.source.cancel(task, resource, &reason, 0).await;
+        let mut event = self.about(What::Cancel, task, Some(resource), reason, decision);
+        event.candidates = self.candidates(decision).await;
+        match sent {
+            Sent::Told => self.status.cancelled += 1,
+            Sent::Terminated => {
+                self.status.cancelled += 1;
+                event.outcome = Some("terminated");
+            }
+            Sent::Gone => {
+                event.outcome = Some("finished");
+                self.came_of(task, Outcome::Finished, None);
+            }
+            Sent::Failed(why) => {
+                event.outcome = Some("failed");
+                event.reason = format!("{}; it failed: {why}", event.reason);
+                self.came_of(task, Outcome::Failed, None);
+            }
+        }
+        self.events.tell(&event);
+    }
+
+    /// A task that was told to end is still there.
+    async fn ignored(&mut self, task: u64, tries: u32, decision: &Decision) {
+        let sent = self.source.cancel(task, 0, "told before", tries).await;
+        let reason = match sent {
+            // Once more, quietly; whoever ignores that is worth a word.
+            Sent::Told if tries < 2 => return,
+            Sent::Told => format!("it was told to end {} times and goes on", tries + 1),
+            Sent::Terminated => "it ignored being cancelled, and was terminated".to_owned(),
+            Sent::Gone => return,
+            Sent::Failed(why) => format!("it ignores being cancelled: {why}"),
+        };
+        let event = self.about(What::Escalate, task, None, reason, decision);
+        self.events.tell(&event);
+    }
+
+    /// Why a task is cancelled, in words.
+    async fn reason(&mut self, task: u64, resource: u32, decision: &Decision) -> String {
+        self.learn(&[task]).await;
+        let gain = decision.candidates.iter().find(|candidate| candidate.task == task);
+        let gain = gain.and_then(|c| c.gains.iter().find(|&&(r, _)| r == resource)).map_or(0.0, |&(_, g)| g);
+        let lost = decision.contention.get(resource as usize).copied().unwrap_or(0.0);
+        let held_up = self.known.get(&task).and_then(|words| words.about.holds_up);
+        let mut reason = format!(
+            "{:.0} % of the requests' time is lost to {}, and ",
+            100.0 * lost,
+            self.source.resource(resource)
+        );
+        match held_up {
+            Some(others) if others > 0 => reason += &format!("it holds up {others} others"),
+            _ => reason += &format!("{:.0} % of what is still to be used of it is its own", 100.0 * gain),
+        }
+        if let Some(late) = decision.late {
+            let late = LateWords::from(late);
+            reason += &format!("; {} % of requests take longer than {} ms", late.late_pct, late.limit_ms);
+        }
+        reason
+    }
+
+    /// What became of a cancellation, as the source said.
+    fn came_of(&mut self, task: u64, outcome: Outcome, why: Option<String>) {
+        if outcome == Outcome::Failed {
+            self.status.failed += 1;
+        }
+        if let Some(why) = why {
+            let name =
+                self.known.get(&task).map_or_else(|| format!("task {task}"), |words| words.name.clone());
+            log::warn!(app:% = self.promise.name, task:% = name, why:%; "cancellation failed");
+        }
+        self.incident.outcome(task, outcome);
+        self.reliever.outcome(task, outcome);
+        if let Some((recorder, watch)) = &self.recorded {
+            recorder.outcome(*watch, task, outcome);
+        }
+    }
+
+    fn event(&self, what: What, decision: &Decision, reason: String) -> Event {
+        let mut event = Event::new(what, &self.promise.app, reason);
+        event.late = decision.late.map(LateWords::from);
+        event.contention = contention(decision, |index| self.named(index));
+        event
+    }
+
+    fn about(
+        &self,
+        what: What,
+        task: u64,
+        resource: Option<u32>,
+        reason: String,
+        decision: &Decision,
+    ) -> Event {
+        let mut event = self.event(what, decision, reason);
+        match self.known.get(&task) {
+            Some(words) => {
+                (event.task, event.pid, event.about) =
+                    (Some(words.name.clone()), words.pid, Some(words.about.clone()));
+            }
+            None => event.task = Some(format!("task {task}")),
+        }
+        event.resource = resource.map(|index| self.source.resource(index));
+        event
+    }
+
+    fn named(&self, index: u32) -> (String, &'static str) {
+        let kind = self.scene.resources.get(index as usize).map_or("", |resource| resource.kind.as_str());
+        (self.source.resource(index), kind)
+    }
+
+    /// Asks for the words of tasks, while they are still there.
+    async fn learn(&mut self, tasks: &[u64]) {
+        if self.known.len() > REMEMBERED {
+            self.known.clear();
+        }
+        let words = self.source.words(tasks).await;
+        self.known.extend(tasks.iter().copied().zip(words));
+    }
+
+    async fn candidates(&mut self, decision: &Decision) -> Vec<CandidateWords> {
+        let tasks: Vec<u64> = decision.candidates.iter().map(|candidate| candidate.task).collect();
+        self.learn(&tasks).await;
+        decision.candidates.iter().map(|candidate| self.candidate(candidate)).collect()
+    }
+
+    fn candidate(&self, candidate: &Candidate) -> CandidateWords {
+        let Words { name, pid, about } = self.known.get(&candidate.task).cloned().unwrap_or_default();
+        CandidateWords {
+            task: if name.is_empty() { format!("task {}", candidate.task) } else { name },
+            pid,
+            score: rounded(candidate.score),
+            cancellable: candidate.cancellable,
+            gains: gains(candidate, |index| self.source.resource(index)),
+            about,
+        }
+    }
+
+    fn note(&mut self, began: Nanos, decision: &Decision, is_news: bool) {
+        let status = &mut self.status;
+        status.looks += 1;
+        let now = clock::now();
+        let ms = now.since(began).as_millis_f64();
+        status.look_ms = if status.looks == 1 { ms } else { status.look_ms + (ms - status.look_ms) / 16.0 };
+        status.completed += self.scene.completions();
+        status.state = decision.state.as_str();
+        if !is_news && now.since(self.noted) < NOTED {
+            return;
+        }
+        self.noted = now;
+        self.status.tasks = self.scene.tasks.len();
+        self.status.requests = self.scene.tasks.iter().filter(|task| task.request).count();
+        self.status.late = decision.late.map(LateWords::from);
+        self.status.contention = contention(decision, |index| self.named(index));
+        self.status.candidates =
+            decision.candidates.iter().map(|candidate| self.candidate(candidate)).collect();
+        self.board.note(&self.promise.name, &self.status);
+    }
+
+    fn failed(&mut self, trouble: &Trouble) {
+        self.status.errors += 1;
+        self.status.trouble = Some(trouble.why.clone());
+        let now = clock::now();
+        let same = self.told.as_ref().filter(|(why, at)| *why == trouble.why && now.since(*at) < AGAIN);
+        if same.is_none() && !trouble.gone {
+            self.events.tell(&Event::new(What::AdapterError, &self.promise.app, trouble.why.clone()));
+            self.told = Some((trouble.why.clone(), now));
+        }
+        self.board.note(&self.promise.name, &self.status);
+    }
+
+    fn warn(&mut self, warning: String) {
+        if !self.status.warnings.contains(&warning) {
+            self.events.tell(&Event::new(What::AdapterError, &self.promise.app, warning.clone()));
+            self.status.warnings.push(warning);
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The only file of the herald that reads clocks, and the clock of those who use the herald: everything else is given the time.
+#![allow(clippy::disallowed_methods)] // Somebody has to, and it is here.
+
+use plimsoll_core::Nanos;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+fn read(clock: ClockId) -> Nanos {
+    let time = clock_gettime(clock);
+    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`: nobody sets it, and it stands still while the host is suspended, as the times of threads do.
+pub fn now() -> Nanos {
+    read(ClockId::Monotonic)
+}
+
+/// The CPU time that the calling thread has used.
+pub fn own_cpu() -> Nanos {
+    read(ClockId::ThreadCPUTime)
+}
+
+/// Blocks the calling thread until [`now`] is `at`. The herald has a thread of its own.
+pub fn sleep_until(at: Nanos) {
+    let time = Timespec { tv_sec: (at.0 / 1_000_000_000) as i64, tv_nsec: (at.0 % 1_000_000_000) as i64 };
+    // A signal may end it early.
+    while rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &time).is_err() && now() < at {}
+}

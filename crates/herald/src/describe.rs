@@ -1,0 +1,80 @@
+//! What changes rarely about a thread: its name, its cgroup, how it is scheduled and where.
+
+use std::io;
+
+use plimsoll_core::Nanos;
+use plimsoll_cpufutures::{Host, Policy, TaskId};
+
+use crate::groups::Groups;
+use crate::parse::Stat;
+use crate::proc::Proc;
+use crate::scene::Described;
+use crate::scheduling::{self, Sets};
+
+/// How a thread is scheduled, as [`plimsoll_cpufutures::TaskSample`] has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scheduling {
+    /// How.
+    pub policy: Policy,
+    /// -20 to 19.
+    pub nice: i8,
+    /// The number of its group.
+    pub group: u32,
+    /// The number of its set of CPUs.
+    pub cpus: u32,
+}
+
+/// Describes threads.
+pub struct Describer {
+    /// Where it reads.
+    pub proc: Proc,
+    groups: Groups,
+    sets: Sets,
+}
+
+impl Describer {
+    /// Of this host.
+    ///
+    /// # Errors
+    /// As of [`Proc::open`].
+    pub fn new() -> Result<Describer, String> {
+        Ok(Describer { proc: Proc::open()?, groups: Groups::find(), sets: Sets::new(scheduling::online()) })
+    }
+
+    /// All about a thread.
+    ///
+    /// # Errors
+    /// Where it is gone, or may not be seen.
+    pub fn describe(
+        &mut self,
+        now: Nanos,
+        pid: u32,
+        tid: u32,
+    ) -> io::Result<(TaskId, Scheduling, Described)> {
+        let gone = || io::Error::from(io::ErrorKind::NotFound);
+        let (name, stat) =
+            Stat::parse(self.proc.text(format_args!("{pid}/task/{tid}/stat"))?).ok_or_else(gone)?;
+        let comm = String::from_utf8_lossy(name).into_owned();
+        let (group, cgroup) = self.groups.of(now, &mut self.proc, pid, tid)?;
+        let Stat { nice, policy, started, .. } = stat;
+        let scheduling = Scheduling { policy, nice, group, cpus: self.sets.of(tid)? };
+        Ok((TaskId { pid, tid, started }, scheduling, Described { comm, cgroup, policy, nice }))
+    }
+
+    /// What can be asked of a thread without a file: all but its group.
+    ///
+    /// # Errors
+    /// Where it is gone.
+    pub fn glance(&mut self, now: Nanos, tid: u32, before: Scheduling) -> io::Result<Scheduling> {
+        self.groups.keep(now, before.group);
+        let (policy, nice) = scheduling::policy(tid)?;
+        Ok(Scheduling { policy, nice, cpus: self.sets.of(tid)?, ..before })
+    }
+
+    /// What the threads share, some of which is read anew at each call.
+    pub fn host(&mut self) -> Host {
+        self.groups.refresh();
+        let sets = self.sets.list().to_vec();
+        Host { online: sets[0].clone(), groups: self.groups.list().to_vec(), sets }
+    }
+}

@@ -1,0 +1,256 @@
+//! A thread, as it was last read.
+
+use std::io;
+
+use plimsoll_core::Nanos;
+use plimsoll_cpufutures::{TaskId, TaskSample};
+use rustix::fd::OwnedFd;
+
+use crate::describe::Scheduling;
+use crate::parse::Times;
+use crate::proc::Proc;
+
+/// From one glance to the next.
+const BETWEEN_GLANCES: Nanos = Nanos::from_secs(1);
+/// From one description to the next.
+const BETWEEN_DESCRIPTIONS: Nanos = Nanos::from_secs(30);
+/// The part of the time from reading to reading for which a thread must have run or waited to count as one that wants to run all the time.
+const HUNGRY: f64 = 0.8;
+
+/// What is to be looked at again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Nothing.
+    Nothing,
+    /// How it is scheduled.
+    Glance,
+    /// All.
+    Description,
+}
+
+/// One that lives.
+pub struct Thread {
+    /// Who.
+    pub id: TaskId,
+    /// How it is scheduled.
+    pub scheduling: Scheduling,
+    /// Its counters, where they are kept open. Such a file never shows another thread that was given the same number.
+    pub file: Option<OwnedFd>,
+    /// It was found that another thread has its number now.
+    pub is_another: bool,
+    /// When it was last seen to have made progress.
+    pub moved_at: Nanos,
+    /// Whether it wanted to run all the time when it was last seen to have made progress.
+    pub hungry: bool,
+    /// Since when it has been ready to run without progress.
+    pub waits_since: Option<Nanos>,
+    read_at: Nanos,
+    times: Times,
+    /// What was counted before the counters began anew: a thread that replaces its process takes the number of the first one.
+    before: Times,
+    wait_ns: u64,
+    /// When the last glance was.
+    glanced_at: Nanos,
+    glance_at: Nanos,
+    describe_at: Nanos,
+    /// It has been described but once. Who is new often changes its name at once, so the second time comes soon.
+    is_new: bool,
+}
+
+impl Thread {
+    /// A new one.
+    pub fn new(id: TaskId, scheduling: Scheduling, file: Option<OwnedFd>, now: Nanos) -> Thread {
+        Thread {
+            id,
+            scheduling,
+            file,
+            is_another: false,
+            moved_at: now,
+            hungry: false,
+            waits_since: None,
+            read_at: now,
+            times: Times::default(),
+            before: Times::default(),
+            wait_ns: 0,
+            glanced_at: now,
+            glance_at: now + apart(id, BETWEEN_GLANCES),
+            describe_at: now + BETWEEN_GLANCES + apart(id, BETWEEN_GLANCES),
+            is_new: true,
+        }
+    }
+
+    /// Reads its counters.
+    ///
+    /// # Errors
+    /// Where it is gone.
+    pub fn read(&mut self, now: Nanos, proc: &mut Proc) -> io::Result<()> {
+        if self.is_another {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let mut buffer = [0_u8; 96];
+        let times = match &self.file {
+            Some(file) => {
+                let read = rustix::io::pread(file, &mut buffer, 0)?;
+                Times::parse(&buffer[..read])
+            }
+            None => {
+                let TaskId { pid, tid, .. } = self.id;
+                Times::parse(proc.text(format_args!("{pid}/task/{tid}/schedstat"))?)
+            }
+        };
+        self.note(times.ok_or(io::ErrorKind::InvalidData)?, now);
+        Ok(())
+    }
+
+    fn note(&mut self, times: Times, now: Nanos) {
+        let over = now.since(self.read_at);
+        self.read_at = now;
+        if times == self.times {
+            return;
+        }
+        if times.run_ns < self.times.run_ns || times.delay_ns < self.times.delay_ns {
+            self.before.run_ns += self.times.run_ns;
+            self.before.delay_ns += self.times.delay_ns;
+        } else {
+            let busy_ns = times.run_ns - self.times.run_ns + times.delay_ns - self.times.delay_ns;
+            self.hungry = busy_ns as f64 >= HUNGRY * over.0 as f64;
+        }
+        self.times = times;
+        self.moved_at = now;
+        self.waits_since = None;
+        self.wait_ns = self.wait_ns.max(self.before.delay_ns + times.delay_ns);
+    }
+
+    /// It was found ready to run, or not, and has made no progress since the last reading.
+    pub fn found(&mut self, ready: bool, now: Nanos) {
+        if !ready {
+            self.waits_since = None;
+            return;
+        }
+        // One that wanted to run all the time has waited since it was last seen to run. Another one may have slept meanwhile; what that
+        // has waited before now is told when it runs again.
+        let since = *self.waits_since.get_or_insert(if self.hungry { self.moved_at } else { now });
+        self.wait_ns = self.wait_ns.max(self.before.delay_ns + self.times.delay_ns + now.since(since).0);
+    }
+
+    /// As the model wants it.
+    pub fn sample(&self) -> TaskSample {
+        let Scheduling { policy, nice, group, cpus } = self.scheduling;
+        let run_ns = self.before.run_ns + self.times.run_ns;
+        TaskSample { id: self.id, run_ns, wait_ns: self.wait_ns, policy, nice, group, cpus }
+    }
+
+    /// What is to be looked at now; that is not due again before its time has passed.
+    pub fn due(&mut self, now: Nanos) -> Due {
+        if now >= self.describe_at {
+            let first = if self.is_new { apart(self.id, BETWEEN_DESCRIPTIONS) } else { Nanos::ZERO };
+            self.is_new = false;
+            self.describe_at = now + BETWEEN_DESCRIPTIONS + first;
+            (self.glanced_at, self.glance_at) = (now, now + BETWEEN_GLANCES);
+            return Due::Description;
+        }
+        // Whoever has not run since competes with nobody, however it is scheduled by now.
+        if now >= self.glance_at && self.moved_at > self.glanced_at {
+            (self.glanced_at, self.glance_at) = (now, now + BETWEEN_GLANCES);
+            return Due::Glance;
+        }
+        Due::Nothing
+    }
+}
+
+/// Spreads what is due, so that not all of those that began together are looked at together.
+fn apart(id: TaskId, period: Nanos) -> Nanos {
+    Nanos(period.0 / 64 * u64::from(id.tid % 64))
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_cpufutures::Policy;
+
+    use super::*;
+
+    fn thread() -> Thread {
+        let scheduling = Scheduling { policy: Policy::Normal, nice: 0, group: 0, cpus: 0 };
+        Thread::new(TaskId { pid: 1, tid: 1, started: 1 }, scheduling, None, Nanos::ZERO)
+    }
+
+    fn times(run_ms: u64, delay_ms: u64) -> Times {
+        Times { run_ns: run_ms * 1_000_000, delay_ns: delay_ms * 1_000_000, turns: run_ms + delay_ms }
+    }
+
+    fn ms(ms: u64) -> Nanos {
+        Nanos::from_millis(ms)
+    }
+
+    #[test]
+    fn the_wait_that_goes_on_is_counted_and_never_twice() {
+        let mut thread = thread();
+        thread.note(times(100, 0), ms(100));
+        // It had run all the time, so it waits since then.
+        thread.note(times(100, 0), ms(200));
+        thread.found(true, ms(200));
+        assert_eq!(thread.sample().wait_ns, ms(100).0);
+        thread.note(times(100, 0), ms(300));
+        thread.found(true, ms(300));
+        assert_eq!(thread.sample().wait_ns, ms(200).0);
+        // It ran again after 250 ms: the counter has it all.
+        thread.note(times(150, 250), ms(400));
+        assert_eq!((thread.sample().wait_ns, thread.sample().run_ns), (ms(250).0, ms(150).0));
+        assert_eq!(thread.waits_since, None);
+    }
+
+    #[test]
+    fn who_may_have_slept_waits_from_now_on() {
+        let mut thread = thread();
+        thread.note(times(10, 0), ms(100));
+        thread.note(times(10, 0), ms(200));
+        thread.found(true, ms(200));
+        assert_eq!(thread.sample().wait_ns, 0);
+        thread.found(true, ms(300));
+        assert_eq!(thread.sample().wait_ns, ms(100).0);
+        // It was stopped or moved away before it ran: what was told stays told.
+        thread.found(false, ms(400));
+        assert_eq!(thread.sample().wait_ns, ms(100).0);
+    }
+
+    #[test]
+    fn counters_that_begin_anew_go_on() {
+        let mut thread = thread();
+        thread.note(times(100, 50), ms(200));
+        thread.note(times(3, 1), ms(300));
+        thread.note(times(5, 2), ms(400));
+        assert_eq!((thread.sample().run_ns, thread.sample().wait_ns), (ms(105).0, ms(52).0));
+    }
+
+    fn looked_at(runs: impl Fn(u64) -> bool) -> (Vec<u64>, Vec<u64>) {
+        let mut thread = thread();
+        let mut seen = (Vec::new(), Vec::new());
+        for tenth in 1..=400 {
+            if runs(tenth) {
+                thread.note(times(tenth, 0), ms(100 * tenth));
+            }
+            match thread.due(ms(100 * tenth)) {
+                Due::Glance => seen.0.push(tenth),
+                Due::Description => seen.1.push(tenth),
+                Due::Nothing => {}
+            }
+        }
+        seen
+    }
+
+    #[test]
+    fn a_thread_is_looked_at_in_its_turn() {
+        let (glances, descriptions) = looked_at(|_| true);
+        assert_eq!(
+            (glances.len(), descriptions.len()),
+            (39, 2),
+            "once a second, or in thirty but for the first"
+        );
+    }
+
+    #[test]
+    fn one_that_stands_still_is_glanced_at_as_soon_as_it_runs() {
+        let (glances, descriptions) = looked_at(|tenth| tenth == 95);
+        assert_eq!((glances, descriptions.len()), (vec![95], 2));
+    }
+}

@@ -1,0 +1,115 @@
+//! What a step costs in a fleet of the size that the paper claims for one core: 15,000 services and 1,000 clusters (section 6.4). CPU time
+//! of the one thread; time comes in as an argument.
+//!
+//! ```text
+//! cargo bench -p plimsoll-ratecontrol --bench step             # a line a case: median and quartiles in us
+//! cargo bench -p plimsoll-ratecontrol --bench step -- --json
+//! ```
+
+use std::hint::black_box;
+
+use plimsoll_core::Nanos;
+use plimsoll_core::rng::seeded;
+use plimsoll_ratecontrol::mimd::Mimd;
+use plimsoll_ratecontrol::{
+    Api, ApiSignal, Branch, Controller, Observation, RateControl, ServiceId, ServiceSignal, Settings,
+    Topology, model,
+};
+use rand::RngExt;
+use rustix::time::{ClockId, clock_gettime};
+
+/// CPU time of this thread, in ns.
+#[allow(clippy::disallowed_methods)] // a benchmark measures time
+fn cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// A fleet in parts that have nothing in common but a front end which all call and which is not overloaded. In each part of `services`,
+/// `apis` call some of them, one in three on two branches, and all call the first, which is overloaded.
+fn fleet(clusters: u32, services: u32, apis: u32) -> Topology {
+    let rng = &mut seeded(15_000, 1_000);
+    let mut all = Vec::new();
+    for cluster in 0..clusters {
+        let first = 1 + cluster * services;
+        for api in 0..apis {
+            let mut branch = |share: f64| {
+                let others = (0..6).map(|_| first + 1 + rng.random_range(0..services - 1));
+                let services = [0, first].into_iter().chain(others).map(ServiceId).collect();
+                Branch { share, services }
+            };
+            let branches = if api % 3 == 0 { vec![branch(0.7), branch(0.3)] } else { vec![branch(1.0)] };
+            let slo = Nanos::from_secs(1);
+            all.push(Api { branches, slo, priority: 1 + api % 3, min_per_s: 0.0 });
+        }
+    }
+    Topology::new((1 + clusters * services) as usize, all)
+}
+
+fn main() {
+    let timed = std::env::args().any(|arg| arg == "--bench");
+    let json = std::env::args().any(|arg| arg == "--json");
+    let times = if timed { 200 } else { 2 };
+    let controllers = [
+        ("model", Controller::Model(model::Settings::default())),
+        ("mimd", Controller::Mimd(Mimd::default())),
+    ];
+    for (clusters, services, apis) in [(1, 60, 30), (100, 15, 4), (1_000, 15, 4), (1_000, 15, 12)] {
+        let topology = fleet(clusters, services, apis);
+        for (name, controller) in controllers {
+            let mut control = RateControl::new(Settings { controller, ..Settings::default() });
+            let rng = &mut seeded(1, 2);
+            let mut services_seen = vec![ServiceSignal::default(); topology.services()];
+            let mut apis_seen = vec![ApiSignal::default(); topology.apis().len()];
+            let (mut us, mut most_clusters) = (Vec::new(), 0);
+            for step in 0..times + 8 {
+                for (at, signal) in services_seen.iter_mut().enumerate() {
+                    // The first of each part is full, and now and then another.
+                    let full = at % services as usize == 1 || rng.random_range(0..100) == 0;
+                    let full = full && at > 0;
+                    *signal = ServiceSignal {
+                        utilization: Some(if full { 1.0 } else { rng.random_range(0.2..0.8) }),
+                        queue_delay: Some(Nanos::from_millis(if full {
+                            rng.random_range(40..80)
+                        } else {
+                            0
+                        })),
+                        served_per_s: Some(if full { 1_000.0 } else { 700.0 }),
+                    };
+                }
+                for (at, signal) in apis_seen.iter_mut().enumerate() {
+                    let offered = rng.random_range(900.0..1_100.0);
+                    let admitted = control.rate(at).unwrap_or(offered).min(offered);
+                    *signal = ApiSignal {
+                        offered_per_s: Some(offered),
+                        admitted_per_s: Some(admitted),
+                        goodput_per_s: Some(admitted * 0.9),
+                        tail_latency: Some(Nanos::from_millis(rng.random_range(100..1_500))),
+                    };
+                }
+                let seen = Observation { services: &services_seen, apis: &apis_seen };
+                let before = cpu_ns();
+                let done =
+                    black_box(control.step(Nanos::from_millis(250 * (step as u64 + 1)), &topology, &seen));
+                most_clusters = most_clusters.max(done.clusters.len());
+                let took = (cpu_ns() - before) as f64 / 1e3;
+                if step >= 8 {
+                    us.push(took);
+                }
+            }
+            us.sort_unstable_by(f64::total_cmp);
+            let [p50, p25, p75, max] =
+                [us.len() / 2, us.len() / 4, us.len() * 3 / 4, us.len() - 1].map(|at| us[at]);
+            let (all, apis) = (topology.services(), topology.apis().len());
+            if json {
+                println!(
+                    "{{\"controller\":\"{name}\",\"services\":{all},\"apis\":{apis},\"clusters\":{most_clusters},\"p50_us\":{p50},\"p25_us\":{p25},\"p75_us\":{p75},\"max_us\":{max}}}"
+                );
+            } else {
+                println!(
+                    "{name:>5}, {all:>6} services, {apis:>6} APIs, {most_clusters:>5} clusters: {p50:10.1} us [{p25:.1}, {p75:.1}], {max:.1} at most"
+                );
+            }
+        }
+    }
+}

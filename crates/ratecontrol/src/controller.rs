@@ -1,0 +1,65 @@
+//! What sets the rates of a cluster.
+
+use plimsoll_core::Nanos;
+
+use crate::clusters::Cluster;
+use crate::observation::Memory;
+use crate::overload::{Overload, Thresholds, patience};
+use crate::rates::Rates;
+use crate::topology::{ApiId, ServiceId, Topology};
+
+/// What a controller may look at.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// When this step is.
+    pub now: Nanos,
+    /// How long ago the last one was; zero in the first.
+    pub elapsed: Nanos,
+    /// What is older than this is no longer believed.
+    pub freeze: Nanos,
+    /// When services count as overloaded.
+    pub thresholds: &'a Thresholds,
+    /// The fleet.
+    pub topology: &'a Topology,
+    /// What was seen of it.
+    pub memory: &'a Memory,
+}
+
+impl View<'_> {
+    /// Whether what is known of a service may be believed.
+    pub fn knows(&self, service: ServiceId) -> bool {
+        self.memory.service_heard(service).is_some_and(|heard| self.now.since(heard) <= self.freeze)
+    }
+
+    /// How long requests may wait at a service before it counts as overloaded.
+    pub fn patience(&self, service: ServiceId) -> Nanos {
+        patience(self.topology, service, self.thresholds)
+    }
+
+    /// Requests a second that enter, as far as is known: what was let in, or else what was sent.
+    pub fn admitted(&self, api: ApiId) -> Option<f64> {
+        let signal = self.memory.api(api);
+        signal.admitted_per_s.or(signal.offered_per_s)
+    }
+}
+
+/// What sets the rates of clusters.
+///
+/// It lowers rates only in [`control`](RateController::control), so only where a service on the path is overloaded, and raises them
+/// only in what [`recover`](RateController::recover) is given or where it knows that nothing will be overloaded for it.
+pub trait RateController: Send {
+    /// Its name, as in reports.
+    fn name(&self) -> &'static str;
+
+    /// Once a step, before all else: learns from what was seen. It may keep a service among the overloaded that would be again if the
+    /// limits went that relieved it.
+    fn learn(&mut self, view: &View<'_>, rates: &Rates, overload: &mut Overload) {
+        let _ = (view, rates, overload);
+    }
+
+    /// Sets the rates of one cluster.
+    fn control(&mut self, cluster: Cluster<'_>, view: &View<'_>, rates: &mut Rates);
+
+    /// Raises the rates of APIs that are limited, though nothing on their paths is overloaded. Something was heard of each of them.
+    fn recover(&mut self, freed: &[ApiId], view: &View<'_>, rates: &mut Rates);
+}

@@ -1,0 +1,349 @@
+//! Ours: learns what services can do and APIs cost, and solves for the best rates (section 3, Eq. 1).
+//!
+//! The paper's authors could not write their problem down: what the load of a request is and what services bear is not known. But both can
+//! be learned while running, service by service, and what is left is a linear programme: as many good answers as can be, subject to what
+//! every service bears; the most important first. It is solved anew in every step, so rates do not grope their way: they follow what
+//! services can do as soon as that is seen. What the model has wrong shows in the queues, and the queues correct it.
+//!
+//! | part | does |
+//! | --- | --- |
+//! | `costs` | learns what a call of each API costs a service |
+//! | `service` | learns what a service can do, and says how much load it may take |
+//! | `plan` | makes a linear programme of a cluster, and rates of its solution |
+//! | `simplex` | solves it |
+
+mod costs;
+mod plan;
+mod service;
+mod simplex;
+
+use plimsoll_core::Nanos;
+
+use crate::clusters::Cluster;
+use crate::controller::{RateController, View};
+use crate::overload::Overload;
+use crate::rates::{Rates, Why};
+use crate::topology::{ApiId, ServiceId};
+
+use plan::{Demand, Plan};
+use service::{FULL, Goal, Seen, Service};
+
+/// What may be set of the model.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// The utilisation to fill a service to where its queue is not known.
+    pub utilization: f64,
+    /// The wait to keep where it is known, as a part of the wait from which on a service counts as overloaded: so it is never idle.
+    pub wait: f64,
+    /// The time in which a queue that is too long is to be worked off; at least two steps.
+    pub drain: Nanos,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { utilization: 0.96, wait: 0.8, drain: Nanos::from_millis(500) }
+    }
+}
+
+/// Limits stay in force for the sake of a service that would be loaded beyond this if they went.
+const HOLD: f64 = 0.92;
+/// An API is limited once it shall get less than this part of what is sent: what is less off than that is noise.
+const CLEARLY: f64 = 0.97;
+/// A tail latency above this part of the SLO is too close to it.
+const LATE: f64 = 0.8;
+/// A limit is lifted once this many steps running there was room for all that is sent.
+const SURE: u8 = 2;
+
+/// What is known of an API.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// Requests a second that are sent.
+    offered: Option<f64>,
+    /// Requests a second that enter.
+    admitted: f64,
+    /// Its tail latency where nothing waits, in seconds.
+    calm_s: Option<f64>,
+    /// How far its tail latency is above that; nothing where none was told in this step.
+    excess_s: Option<f64>,
+    /// Whether that comes close to its SLO.
+    late: bool,
+    /// How many services on its path hold it up.
+    full: u32,
+    /// Steps running in which there was room for all of it.
+    fits: u8,
+}
+
+/// The model-based controller.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    settings: Settings,
+    services: Vec<Service>,
+    apis: Vec<Known>,
+    /// Load that a request a second is, by pair of API and service; nothing where that is not known.
+    weight: Vec<f64>,
+    /// Load that each service has by what is admitted, and by what would be if nobody was limited.
+    load: Vec<f64>,
+    wanted: Vec<f64>,
+    /// Services that hold up what comes: what was admitted is not yet what comes behind them.
+    full: Vec<bool>,
+    flows: Vec<f64>,
+    plan: Plan,
+    /// Services of a cluster, and the row of each.
+    touched: Vec<(ServiceId, f64, f64)>,
+    place: Vec<u32>,
+}
+
+impl Model {
+    /// A model that knows nothing yet.
+    pub fn new(settings: Settings) -> Model {
+        Model { settings, ..Model::default() }
+    }
+
+    fn learn_apis(&mut self, view: &View<'_>) {
+        self.apis.resize(view.topology.apis().len(), Known::default());
+        self.full.clear();
+        self.full.extend((0..view.topology.services()).map(|at| {
+            let service = ServiceId(at as u32);
+            let signal = view.memory.service(service);
+            let long = |wait: Nanos| wait > view.patience(service) + view.patience(service);
+            let busy = || signal.utilization.is_some_and(|utilization| utilization >= FULL);
+            view.knows(service) && signal.queue_delay.map_or_else(busy, long)
+        }));
+        let seconds = view.elapsed.as_secs_f64();
+        for (at, known) in self.apis.iter_mut().enumerate() {
+            let api = ApiId(at as u32);
+            let signal = view.memory.api_now(api);
+            if let Some(offered) = signal.offered_per_s {
+                known.offered = Some(follow(known.offered, offered, seconds));
+            }
+            known.admitted = view.admitted(api).unwrap_or(0.0);
+            let uses = view.topology.uses(api);
+            known.full = uses.iter().filter(|(service, _)| self.full[service.index()]).count() as u32;
+            let slo_s = view.topology.api(api).slo.as_secs_f64();
+            known.late = signal.tail_latency.is_some_and(|latency| latency.as_secs_f64() > LATE * slo_s);
+            known.excess_s = signal.tail_latency.map(|latency| {
+                let latency = latency.as_secs_f64();
+                if known.full == 0 {
+                    // The least that was seen, slowly forgotten.
+                    let calm = known.calm_s.map_or(latency, |calm| calm + (latency - calm) * 0.01);
+                    known.calm_s = Some(calm.min(latency));
+                }
+                latency - known.calm_s.unwrap_or(latency.min(slo_s / 4.0))
+            });
+        }
+    }
+
+    fn learn_service(&mut self, service: ServiceId, view: &View<'_>) {
+        let (mut expected, mut held_up) = (0.0, 0.0);
+        let (mut inferred, mut late): (Option<f64>, bool) = (None, false);
+        let full = u32::from(self.full[service.index()]);
+        self.flows.clear();
+        for &(api, calls) in view.topology.users(service) {
+            let known = &self.apis[api.index()];
+            let flow = known.admitted * calls;
+            expected += flow;
+            self.flows.push(flow);
+            if known.full > full {
+                held_up += flow;
+            }
+            // All who call it wait here, so none waits less in all.
+            late |= flow > 0.0 && known.late;
+            if let Some(excess) = known.excess_s.filter(|_| flow > 0.0) {
+                inferred = Some(inferred.map_or(excess, |least| least.min(excess)));
+            }
+        }
+        let seen = Seen {
+            now: view.now,
+            signal: view.memory.service_now(service),
+            flows: &self.flows,
+            users: view.topology.users(service),
+            expected_per_s: expected,
+            settled: held_up <= 0.1 * expected,
+            inferred_wait_s: inferred,
+            patience_s: view.patience(service).as_secs_f64(),
+            late,
+        };
+        let Settings { utilization, wait, drain } = self.settings;
+        self.services[service.index()].learn(&seen, &Goal { utilization, wait, drain });
+    }
+
+    /// The loads of a service by what is admitted and by what would be, and whether anybody who calls it is limited.
+    fn weigh(&mut self, service: ServiceId, view: &View<'_>, rates: &Rates) -> bool {
+        let (mut load, mut wanted, mut limited) = (0.0, 0.0, false);
+        let pairs = view.topology.pairs_of(service).iter();
+        for (nth, (&(api, calls), &pair)) in view.topology.users(service).iter().zip(pairs).enumerate() {
+            let weight = self.services[service.index()].cost(nth).map_or(0.0, |cost| cost * calls);
+            self.weight[pair as usize] = weight;
+            let (admitted, limit) = (self.apis[api.index()].admitted, rates.get(api));
+            limited |= limit.is_some();
+            load += weight * admitted;
+            wanted += weight * if limit.is_some() { self.wants(api, limit) } else { admitted };
+        }
+        self.load[service.index()] = load;
+        self.wanted[service.index()] = wanted;
+        limited
+    }
+
+    /// Requests a second that an API could use. Of one that is limited and whose senders are not counted it is assumed to be more than it
+    /// gets.
+    fn wants(&self, api: ApiId, limit: Option<f64>) -> f64 {
+        let known = &self.apis[api.index()];
+        known.offered.unwrap_or(limit.map_or(known.admitted, |limit| limit * 1.5))
+    }
+
+    /// Who takes part in a cluster's plan, the most important first.
+    fn gather(&mut self, cluster: Cluster<'_>, view: &View<'_>, rates: &Rates) {
+        self.plan.begin();
+        for &api in cluster.apis {
+            let (limit, known) = (rates.get(api), &self.apis[api.index()]);
+            let uses = view.topology.uses(api);
+            let most = self.wants(api, limit);
+            let current = limit.unwrap_or(most).min(most);
+            // Less than now there is only for the sake of an overload that was seen: that one would come is a guess.
+            let seen = uses.iter().any(|&(service, _)| self.services[service.index()].held);
+            let most = if seen || limit.is_some() { most } else { known.admitted };
+            let current = current.min(most);
+            let least = if seen { rates.floor(api).min(most) } else { current };
+            let priority = view.topology.api(api).priority;
+            self.plan.demands.push(Demand { api, least, most, current, priority });
+        }
+        self.plan.demands.sort_by_key(|demand| (demand.priority, demand.api));
+    }
+
+    /// The rows of a cluster's plan: the services that could be too full.
+    fn bind(&mut self, view: &View<'_>) {
+        const NOWHERE: u32 = u32::MAX;
+        self.place.resize(view.topology.services(), NOWHERE);
+        self.touched.clear();
+        for demand in &self.plan.demands {
+            let first = view.topology.first_pair(demand.api);
+            for (&(service, _), weight) in view.topology.uses(demand.api).iter().zip(&self.weight[first..]) {
+                let place = &mut self.place[service.index()];
+                if *place == NOWHERE {
+                    *place = self.touched.len() as u32;
+                    // What others bring, who are not decided about here.
+                    self.touched.push((service, self.load[service.index()], 0.0));
+                }
+                let (_, others, most) = &mut self.touched[*place as usize];
+                *others -= weight * self.apis[demand.api.index()].admitted;
+                *most += weight * demand.most;
+            }
+        }
+        let services = &self.services;
+        let room = |service: ServiceId, others: f64| services[service.index()].allowed() - others.max(0.0);
+        self.touched.iter().for_each(|&(service, ..)| self.place[service.index()] = NOWHERE);
+        self.touched.retain(|&(service, others, most)| most > 0.0 && most > room(service, others));
+        let apis = self.plan.demands.len();
+        for (row, &(service, others, _)) in self.touched.iter().enumerate() {
+            self.place[service.index()] = row as u32;
+            self.plan.rhs.push(room(service, others).max(0.0));
+        }
+        self.plan.rows.resize(self.touched.len() * apis, 0.0);
+        for (column, demand) in self.plan.demands.iter().enumerate() {
+            let first = view.topology.first_pair(demand.api);
+            for (&(service, _), &weight) in view.topology.uses(demand.api).iter().zip(&self.weight[first..]) {
+                let row = self.place[service.index()];
+                if row != NOWHERE {
+                    self.plan.rows[row as usize * apis + column] = weight;
+                }
+            }
+        }
+        self.touched.iter().for_each(|&(service, ..)| self.place[service.index()] = NOWHERE);
+    }
+
+    /// The service that keeps an API from getting more: the fullest of those that it calls.
+    fn bottleneck(&self, column: usize) -> Option<ServiceId> {
+        let apis = self.plan.demands.len();
+        let filled = |row: usize| {
+            let load = &self.plan.rows[row * apis..][..apis];
+            let used: f64 = load.iter().zip(&self.plan.rates).map(|(load, rate)| load * rate).sum();
+            used / self.plan.rhs[row].max(1e-9)
+        };
+        let calls = (0..self.touched.len()).filter(|row| self.plan.rows[row * apis + column] > 0.0);
+        calls.max_by(|&a, &b| filled(a).total_cmp(&filled(b))).map(|row| self.touched[row].0)
+    }
+}
+
+impl RateController for Model {
+    fn name(&self) -> &'static str {
+        "model"
+    }
+
+    fn learn(&mut self, view: &View<'_>, rates: &Rates, overload: &mut Overload) {
+        let services = view.topology.services();
+        self.services.resize(services, Service::default());
+        self.weight.resize(view.topology.pairs(), 0.0);
+        self.load.resize(services, 0.0);
+        self.wanted.resize(services, 0.0);
+        self.learn_apis(view);
+        for service in (0..services).map(|at| ServiceId(at as u32)) {
+            if view.memory.service_heard(service) == Some(view.now) {
+                self.learn_service(service, view);
+            }
+            let limited = self.weigh(service, view, rates);
+            let wanted = self.wanted[service.index()];
+            let known = &mut self.services[service.index()];
+            // Limits relieved it; if they went, it would be overloaded again. And raising them must not overload another.
+            let again = limited && view.knows(service) && known.held && wanted > HOLD;
+            known.held = overload.is(service) || again;
+            if again || (limited && view.knows(service) && wanted > 1.0) {
+                overload.hold(service);
+            }
+        }
+    }
+
+    fn control(&mut self, cluster: Cluster<'_>, view: &View<'_>, rates: &mut Rates) {
+        self.gather(cluster, view, rates);
+        self.bind(view);
+        self.plan.solve();
+        for column in 0..self.plan.demands.len() {
+            let (Demand { api, most, .. }, rate) = (self.plan.demands[column], self.plan.rates[column]);
+            let known = &mut self.apis[api.index()];
+            let fits = rate >= most * 0.999;
+            known.fits = if fits { (known.fits + 1).min(SURE) } else { 0 };
+            match rates.get(api) {
+                Some(_) if known.fits >= SURE => rates.lift(api, Some(cluster.number), Why::Plan),
+                Some(limit) => {
+                    // Room for more than is sent is room for what comes before the next step.
+                    let rate = if fits { rate.max(limit) } else { rate };
+                    if (rate - limit).abs() > 0.003 * limit {
+                        rates.set(api, rate, Some(cluster.number), self.bottleneck(column), Why::Plan);
+                    }
+                }
+                None if rate < most * CLEARLY => {
+                    rates.set(api, rate, Some(cluster.number), self.bottleneck(column), Why::Plan);
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn recover(&mut self, freed: &[ApiId], view: &View<'_>, rates: &mut Rates) {
+        for &api in freed {
+            let Some(limit) = rates.get(api) else { continue };
+            let mut uses = view.topology.uses(api).iter();
+            if uses
+                .all(|&(service, _)| view.knows(service) && self.services[service.index()].cost(0).is_some())
+            {
+                // Nobody on the path would be overloaded if nobody was limited.
+                rates.lift(api, None, Why::Recover);
+            } else if self.apis[api.index()].excess_s.is_none_or(|_| {
+                view.memory.api(api).tail_latency.is_some_and(|latency| latency <= view.topology.api(api).slo)
+            }) {
+                // Part of the path is in the dark: groping.
+                let more = view.elapsed.as_secs_f64().min(1.0) * 0.1;
+                rates.set(api, limit * (1.0 + more), None, None, Why::Recover);
+            }
+        }
+    }
+}
+
+/// A rate that was measured again: steady while it differs by chance, at once where it differs by more.
+fn follow(before: Option<f64>, sample: f64, seconds: f64) -> f64 {
+    let Some(before) = before else { return sample };
+    let chance = 0.1 * before + 3.0 * (before / seconds.max(0.1)).sqrt();
+    if (sample - before).abs() > chance {
+        return sample;
+    }
+    before + (sample - before) * (1.0 - (-seconds).exp())
+}

@@ -1,0 +1,273 @@
+//! What a call of each API costs one service, learned from what the mix of calls costs.
+//!
+//! In each step one number is seen: the load that a call was in the mean. Who called how often is known, and differs from step to step, by
+//! chance and because rates change; so the mean differs, and by that it is told apart whose calls cost more (a Kalman filter: linear
+//! regression that starts from "all cost the same" and forgets slowly). If the mean changes far more than the mix explains, in two steps
+//! running, it is the service that has changed, not its callers: it has lost instances, or got some.
+
+use crate::topology::ApiId;
+
+/// Callers that are told apart, at most: effort and memory grow with their square. Where there are more, all cost the same.
+const MOST: usize = 32;
+/// How far costs may differ before anything was seen of that, as a part of their mean,
+const DIFFER: f64 = 0.4;
+/// and how far off their mean may be.
+const MEAN: f64 = 0.2;
+/// How fast what was learned grows old, in variance a second: of the mean,
+const DRIFT: f64 = 0.001;
+/// and of each.
+const DRIFT_EACH: f64 = 0.000_1;
+/// Callers with less than this part of the calls tell nothing about themselves;
+const RARE: f64 = 0.01;
+/// what was known of them is forgotten in about this time.
+const FORGET_S: f64 = 60.0;
+/// Samples that are off by more than this, and by more than chance, count as a change of the service.
+const OFF: f64 = 0.15;
+/// The squared deviations, beyond that of service times, of what a sample says from what it should: measuring is not exact.
+const INEXACT: f64 = 0.02 * 0.02;
+/// Squared coefficient of variation of a call's work and of when it is counted, taken together: that of exponential times, and again.
+const SCATTER: f64 = 2.0;
+
+/// One step's sample.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    /// Load that a call was in the mean, per call a second.
+    pub mean: f64,
+    /// How many calls that is the mean of.
+    pub calls: f64,
+    /// Over how many seconds.
+    pub seconds: f64,
+    /// Whether those who were served are those who were admitted; otherwise nobody is told apart.
+    pub mixed: bool,
+    /// Whether everything was busy: then this is what the service can do, and no chance of who happened to come.
+    pub full: bool,
+}
+
+/// The costs of one service's callers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Costs {
+    /// Whose they are, in order; one entry for all where there are too many.
+    apis: Vec<ApiId>,
+    /// In units of `unit`, and the covariances of what is not known of them.
+    cost: Vec<f64>,
+    covariance: Vec<f64>,
+    unit: Option<f64>,
+    /// Whether the last sample was far off, and to which side.
+    off: Option<bool>,
+    share: Vec<f64>,
+    gain: Vec<f64>,
+}
+
+impl Costs {
+    /// The load that a call of the `nth` caller is, per call a second; nothing before the first sample.
+    pub fn of(&self, nth: usize) -> Option<f64> {
+        let cost = self.cost.get(if self.apis.is_empty() { 0 } else { nth })?;
+        self.unit.map(|unit| unit * cost)
+    }
+
+    /// Brings the list of callers up to date. Who stays keeps what was learned.
+    pub fn callers(&mut self, users: &[(ApiId, f64)]) {
+        let ids = || users.iter().map(|&(api, _)| api).filter(|_| users.len() <= MOST);
+        if !self.cost.is_empty() && self.apis.iter().copied().eq(ids()) {
+            return;
+        }
+        let n = if users.len() <= MOST { users.len() } else { 1 };
+        let place = |api: ApiId| self.apis.binary_search(&api).ok();
+        let before: Vec<Option<usize>> = ids().map(place).collect();
+        let before = |at: usize| before.get(at).copied().flatten();
+        let cost = (0..n).map(|at| before(at).map_or(1.0, |place| self.cost[place])).collect();
+        let new = |a: usize, b: usize| MEAN * MEAN + if a == b { DIFFER * DIFFER } else { 0.0 };
+        let covariance = (0..n * n).map(|at| {
+            let (a, b) = (at / n, at % n);
+            match (before(a), before(b)) {
+                (Some(a), Some(b)) => self.covariance[a * self.cost.len() + b],
+                _ => new(a, b),
+            }
+        });
+        self.covariance = covariance.collect();
+        self.cost = cost;
+        self.apis = ids().collect();
+    }
+
+    /// The load that a call was to be in the mean by what is known, where callers call so often.
+    pub fn mean(&mut self, flows: impl Iterator<Item = f64>) -> Option<f64> {
+        self.shares(flows);
+        let unit = self.unit?;
+        Some(unit * dot(&self.share, &self.cost))
+    }
+
+    /// Learns from a sample of a step in which callers called so often.
+    pub fn take(&mut self, sample: Sample, flows: impl Iterator<Item = f64>) {
+        if !(sample.mean.is_finite() && sample.mean > 0.0) || self.cost.is_empty() {
+            return;
+        }
+        self.shares(flows);
+        let expected = dot(&self.share, &self.cost);
+        let Some(unit) = self.unit.filter(|_| expected > 0.0) else {
+            self.unit = Some(sample.mean);
+            return;
+        };
+        let n = self.cost.len();
+        for a in 0..n {
+            // Who hardly calls any more may cost something else by now. If it were never tried again, nobody would know.
+            if self.share[a] < RARE {
+                self.cost[a] += (expected - self.cost[a]) * (sample.seconds / FORGET_S).min(1.0);
+            }
+            for b in 0..n {
+                let each = if a == b { DRIFT_EACH } else { 0.0 };
+                self.covariance[a * n + b] += sample.seconds * (DRIFT + each);
+            }
+        }
+        self.gain.clear();
+        self.gain.extend(self.covariance.chunks_exact(n).map(|row| dot(row, &self.share)));
+        let noise = expected * expected * (INEXACT + SCATTER / sample.calls.max(1.0));
+        let variance = dot(&self.gain, &self.share) + noise;
+        let surprise = sample.mean / unit - expected;
+        let (up, ratio) = (surprise > 0.0, sample.mean / unit / expected);
+        if ratio.max(1.0 / ratio) > 1.0 + OFF && surprise.abs() > 2.5 * variance.sqrt() {
+            let sure = sample.full && surprise > 4.0 * variance.sqrt();
+            if sure || self.off == Some(up) {
+                self.unit = Some(unit * ratio);
+                self.off = None;
+            } else {
+                self.off = Some(up);
+            }
+            return;
+        }
+        self.off = None;
+        if !sample.mixed {
+            let part = (variance - noise) / variance;
+            self.unit = Some(unit * (1.0 + part * (ratio - 1.0)));
+            return;
+        }
+        for a in 0..n {
+            // A call costs something, whatever a sample says.
+            self.cost[a] = (self.cost[a] + self.gain[a] / variance * surprise).max(0.05 * expected);
+            for b in 0..n {
+                self.covariance[a * n + b] -= self.gain[a] * self.gain[b] / variance;
+            }
+        }
+    }
+
+    /// All calls cost so many times what was known.
+    pub fn grow(&mut self, factor: f64) {
+        self.unit = self.unit.map(|unit| unit * factor);
+    }
+
+    /// A call is at least so much load in the mean.
+    pub fn at_least(&mut self, mean: f64, flows: impl Iterator<Item = f64>) {
+        if mean.is_finite() && mean > 0.0 {
+            let known = self.mean(flows).filter(|&known| known > 0.0);
+            let unit = self.unit.unwrap_or(mean);
+            self.unit = Some(unit * known.map_or(1.0, |known| (mean / known).max(1.0)));
+        }
+    }
+
+    /// Who called how often, as parts of one; all alike where nobody did.
+    fn shares(&mut self, flows: impl Iterator<Item = f64>) {
+        self.share.clear();
+        if self.apis.is_empty() {
+            self.share.push(1.0);
+            return;
+        }
+        self.share.extend(flows.take(self.cost.len()));
+        self.share.resize(self.cost.len(), 0.0);
+        let all: f64 = self.share.iter().sum();
+        let alike = 1.0 / self.cost.len() as f64;
+        self.share.iter_mut().for_each(|share| *share = if all > 0.0 { *share / all } else { alike });
+    }
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_core::rng::seeded;
+    use rand::RngExt;
+
+    use super::*;
+
+    fn users(n: u32) -> Vec<(ApiId, f64)> {
+        (0..n).map(|api| (ApiId(api), 1.0)).collect()
+    }
+
+    fn sample(mean: f64) -> Sample {
+        Sample { mean, calls: 1_000.0, seconds: 0.25, mixed: true, full: false }
+    }
+
+    #[test]
+    fn costs_are_told_apart_by_mixes() {
+        let (costs, mut rng) = ([0.001, 0.002, 0.0005], seeded(1, 0));
+        let mut learned = Costs::default();
+        learned.callers(&users(3));
+        for _ in 0..200 {
+            let flows = [0, 1, 2].map(|_| 100.0 * rng.random::<f64>());
+            let mean = dot(&flows, &costs) / flows.iter().sum::<f64>();
+            learned.take(sample(mean * rng.random_range(0.98..1.02)), flows.into_iter());
+        }
+        for (at, cost) in costs.iter().enumerate() {
+            let of = learned.of(at).unwrap();
+            assert!((of / cost - 1.0).abs() < 0.1, "{of} for {cost}");
+        }
+    }
+
+    #[test]
+    fn a_service_that_loses_instances_costs_all_its_callers_more() {
+        let mut learned = Costs::default();
+        learned.callers(&users(2));
+        for at in 0..100 {
+            let flows = [100.0 + f64::from(at % 7), 50.0];
+            let mean = (flows[0] * 0.001 + flows[1] * 0.002) / (flows[0] + flows[1]);
+            learned.take(sample(mean), flows.into_iter());
+        }
+        let before = [0, 1].map(|at| learned.of(at).unwrap());
+        let mean = learned.mean([100.0, 50.0].into_iter()).unwrap();
+        (0..2).for_each(|_| learned.take(sample(mean * 1.5), [100.0, 50.0].into_iter()));
+        for (at, before) in before.into_iter().enumerate() {
+            assert!((learned.of(at).unwrap() / before - 1.5).abs() < 0.01);
+        }
+    }
+
+    #[test]
+    fn one_odd_sample_changes_nothing() {
+        let mut learned = Costs::default();
+        learned.callers(&users(1));
+        (0..20).for_each(|_| learned.take(sample(0.001), [10.0].into_iter()));
+        learned.take(sample(0.1), [10.0].into_iter());
+        assert!((learned.of(0).unwrap() - 0.001).abs() < 1e-9);
+    }
+
+    #[test]
+    fn but_one_while_all_are_busy_does() {
+        let mut learned = Costs::default();
+        learned.callers(&users(1));
+        (0..20).for_each(|_| learned.take(sample(0.001), [10.0].into_iter()));
+        learned.take(Sample { full: true, ..sample(0.0015) }, [10.0].into_iter());
+        assert!((learned.of(0).unwrap() - 0.0015).abs() < 1e-9);
+    }
+
+    #[test]
+    fn who_stays_keeps_what_was_learned() {
+        let mut learned = Costs::default();
+        learned.callers(&users(2));
+        for at in 0..300 {
+            let flows = if at % 2 == 0 { [100.0, 20.0] } else { [20.0, 100.0] };
+            let mean = (flows[0] * 0.001 + flows[1] * 0.002) / 120.0;
+            learned.take(sample(mean), flows.into_iter());
+        }
+        let second = learned.of(1).unwrap();
+        learned.callers(&[(ApiId(1), 1.0), (ApiId(7), 1.0)]);
+        assert_eq!(learned.of(0), Some(second));
+        assert!(learned.of(1).is_some());
+    }
+
+    #[test]
+    fn too_many_callers_cost_the_same() {
+        let mut learned = Costs::default();
+        learned.callers(&users(MOST as u32 + 1));
+        learned.take(sample(0.5), std::iter::repeat(1.0));
+        assert_eq!((learned.of(0), learned.of(MOST)), (Some(0.5), Some(0.5)));
+    }
+}

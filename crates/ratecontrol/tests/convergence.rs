@@ -1,0 +1,126 @@
+//! How soon and how well rates come to what a fleet can carry, on a small model of one. What is best is worked out by hand in each case.
+
+mod fluid;
+
+use fluid::{Fluid, Told};
+use plimsoll_core::Nanos;
+use plimsoll_ratecontrol::{Api, Observation, RateControl, Settings};
+
+const SLO: Nanos = Nanos::from_secs(1);
+const FAST: f64 = 0.25;
+const TOLD: [(Told, f64, f64); 3] =
+    [(Told::All, FAST, 2.0), (Told::Queue, FAST, 2.0), (Told::Served, 1.0, 6.0)];
+
+fn model() -> RateControl {
+    RateControl::new(Settings::default())
+}
+
+/// The paper's first example (Fig. 1): both APIs pass A, the first B as well. Best are 3,000 and 7,000.
+fn figure_1() -> Fluid {
+    let apis = vec![Api::along([0, 1], SLO, 1), Api::along([0], SLO, 1)];
+    Fluid::new(apis, &[10_000.0, 3_000.0], &[10_000.0, 10_000.0])
+}
+
+#[test]
+fn nobody_is_starved_by_requests_that_are_refused_later() {
+    for (told, step, most_s) in TOLD {
+        let (mut fleet, mut control) = (figure_1(), model());
+        let reached = fleet.reaches(&mut control, 9_000.0, step, told, 10.0);
+        assert!(reached.is_some_and(|s| s <= most_s), "{reached:?} {told:?} every {step} s");
+        let last = fleet.steps(&mut control, 20, step, told);
+        assert!(last[0] >= 0.93 * 3_000.0 && last[1] >= 0.93 * 7_000.0, "{last:?} {told:?} every {step} s");
+    }
+}
+
+#[test]
+fn a_surge_a_loss_and_new_capacity_are_followed_within_seconds() {
+    for (told, step, most_s) in TOLD {
+        let mut control = model();
+        let apis = vec![Api::along([0, 1], SLO, 1), Api::along([0, 2], SLO, 1)];
+        let mut fleet = Fluid::new(apis, &[9_000.0, 3_000.0, 3_000.0], &[1_000.0, 1_500.0]);
+        fleet.steps(&mut control, (5.0 / step) as usize, step, told);
+        assert_eq!(fleet.rates, [None, None], "nothing is overloaded");
+        let mut after = |change: &dyn Fn(&mut Fluid), best: f64, what: &str| {
+            change(&mut fleet);
+            let reached = fleet.reaches(&mut control, 0.9 * best, step, told, 15.0);
+            assert!(reached.is_some_and(|s| s <= most_s), "{what}: {reached:?} {told:?} every {step} s");
+            fleet.over_s = 0.0;
+            let last: f64 = fleet.steps(&mut control, (8.0 / step) as usize, step, told).iter().sum();
+            assert!(last >= 0.93 * best, "{what}: {last} of {best} {told:?} every {step} s");
+            assert!(fleet.over_s <= 1.0 + 1e-9, "{what}: {} s over, {told:?} every {step} s", fleet.over_s);
+        };
+        after(&|fleet| fleet.offered = vec![10_000.0, 6_000.0], 6_000.0, "a surge");
+        after(&|fleet| fleet.capacity[1] = 2_000.0, 5_000.0, "a third is lost");
+        after(&|fleet| fleet.capacity[1] = 6_000.0, 9_000.0, "three times the capacity");
+        after(&|fleet| fleet.offered = vec![1_000.0, 1_500.0], 2_500.0, "the end");
+        assert_eq!(fleet.rates, [None, None], "limits that are no longer needed");
+    }
+}
+
+#[test]
+fn the_most_important_lose_nothing_that_their_path_could_carry() {
+    let mut control = model();
+    let apis = vec![
+        Api::along([0, 1], SLO, 1),
+        Api::along([0, 2], SLO, 2),
+        Api { min_per_s: 200.0, ..Api::along([0], SLO, 3) },
+    ];
+    let mut fleet = Fluid::new(apis, &[5_000.0, 3_000.0, 9_000.0], &[4_000.0, 4_000.0, 4_000.0]);
+    let last = fleet.steps(&mut control, 40, FAST, Told::All);
+    assert!(last[0] >= 0.98 * 3_000.0, "{last:?}");
+    assert!(last[1] >= 0.95 * 1_800.0, "{last:?}");
+    assert!(last[2] >= 0.98 * 200.0, "{last:?}");
+}
+
+#[test]
+fn who_costs_less_is_preferred_once_that_is_known() {
+    let mut control = model();
+    let apis = vec![Api::along([0], SLO, 1), Api::along([0], SLO, 1)];
+    let mut fleet = Fluid::new(apis, &[3_000.0], &[1_000.0, 1_000.0]);
+    fleet.work[1][0] = 3.0;
+    // What is sent of each varies for a while, as it does everywhere.
+    for second in 0..10 {
+        fleet.offered[0] = 500.0 + 100.0 * f64::from(second % 3);
+        fleet.offered[1] = 400.0 + 100.0 * f64::from(second % 2);
+        fleet.steps(&mut control, 4, FAST, Told::All);
+    }
+    fleet.offered = vec![1_500.0, 1_500.0];
+    let last = fleet.steps(&mut control, 20, FAST, Told::All);
+    // Best: 1,500 of the first and (3,000 - 1,500) / 3 of the second.
+    assert!(last[0] >= 0.95 * 1_500.0 && last[0] + last[1] >= 0.95 * 2_000.0, "{last:?}");
+}
+
+#[test]
+fn without_a_word_rates_freeze_then_relax_then_go() {
+    let (mut fleet, mut control) = (figure_1(), model());
+    fleet.steps(&mut control, 40, FAST, Told::All);
+    let frozen = fleet.rates.clone();
+    assert!(frozen.iter().all(Option::is_some));
+    let (mut now, nothing) = (fleet.now, Observation::default());
+    let mut silence = |control: &mut RateControl, seconds: u64| {
+        for _ in 0..4 * seconds {
+            now += Nanos::from_millis(250);
+            control.step(now, &fleet.topology, &nothing);
+        }
+        control.step(now, &fleet.topology, &nothing).rates.to_vec()
+    };
+    assert_eq!(silence(&mut control, 10), frozen);
+    let relaxed = silence(&mut control, 10);
+    for (relaxed, frozen) in relaxed.iter().zip(&frozen) {
+        let ratio = relaxed.unwrap() / frozen.unwrap();
+        assert!((ratio - 2.0).abs() < 0.05, "doubled in ten seconds: {ratio}");
+    }
+    assert_eq!(silence(&mut control, 41), [None, None]);
+}
+
+#[test]
+fn after_silence_control_goes_on() {
+    let (mut fleet, mut control) = (figure_1(), model());
+    fleet.steps(&mut control, 40, FAST, Told::All);
+    for _ in 0..400 {
+        fleet.now += Nanos::from_millis(250);
+        fleet.rates = control.step(fleet.now, &fleet.topology, &Observation::default()).rates.to_vec();
+    }
+    let reached = fleet.reaches(&mut control, 9_000.0, FAST, Told::All, 10.0);
+    assert!(reached.is_some_and(|s| s <= 2.0), "{reached:?}");
+}

@@ -1,0 +1,225 @@
+//! What holds whatever is seen, checked by what knows nothing of how it is decided.
+
+use plimsoll_core::Nanos;
+use plimsoll_core::Rng;
+use plimsoll_core::rng::{chance, seeded};
+use plimsoll_ratecontrol::aimd::Aimd;
+use plimsoll_ratecontrol::mimd::Mimd;
+use plimsoll_ratecontrol::{
+    Api, ApiId, ApiSignal, Branch, Controller, Observation, RateControl, ServiceId, ServiceSignal, Settings,
+    Topology, Why, model,
+};
+use proptest::prelude::*;
+use rand::RngExt;
+
+const SLO: Nanos = Nanos::from_secs(1);
+
+fn controllers() -> [Controller; 3] {
+    [
+        Controller::Model(model::Settings::default()),
+        Controller::Mimd(Mimd::default()),
+        Controller::Aimd(Aimd::default()),
+    ]
+}
+
+fn topology(rng: &mut Rng) -> Topology {
+    let services = rng.random_range(1..12u32);
+    let apis = (0..rng.random_range(1..8)).map(|_| {
+        let branches = (0..rng.random_range(0..4)).map(|_| Branch {
+            share: if chance(rng, 0.1) { f64::NAN } else { rng.random_range(-0.1..1.0) },
+            services: (0..rng.random_range(0..5)).map(|_| ServiceId(rng.random_range(0..services))).collect(),
+        });
+        let branches = branches.collect();
+        let min_per_s = match rng.random_range(0..10) {
+            0 => f64::NAN,
+            1 => f64::INFINITY,
+            2..5 => rng.random_range(0.0..50.0),
+            _ => 0.0,
+        };
+        Api { branches, slo: SLO, priority: rng.random_range(1..4), min_per_s }
+    });
+    Topology::new(services as usize, apis.collect())
+}
+
+/// A number, or what is none.
+fn number(rng: &mut Rng, most: f64) -> Option<f64> {
+    match rng.random_range(0..12) {
+        0 => None,
+        1 => Some(f64::NAN),
+        2 => Some(f64::INFINITY),
+        3 => Some(-1.0),
+        4 => Some(0.0),
+        5 => Some(1e300),
+        _ => Some(rng.random_range(0.0..most)),
+    }
+}
+
+fn seen(rng: &mut Rng, topology: &Topology) -> (Vec<ServiceSignal>, Vec<ApiSignal>) {
+    let delay = |rng: &mut Rng| match rng.random_range(0..8) {
+        0 => None,
+        1 => Some(Nanos::MAX),
+        2..5 => Some(Nanos::ZERO),
+        _ => Some(Nanos::from_millis(rng.random_range(0..3_000))),
+    };
+    let services = rng.random_range(0..=topology.services() + 1);
+    let services = (0..services).map(|_| ServiceSignal {
+        utilization: number(rng, 1.2),
+        queue_delay: delay(rng),
+        served_per_s: number(rng, 1_000.0),
+    });
+    let services = services.collect();
+    let apis = (0..rng.random_range(0..=topology.apis().len() + 1)).map(|_| ApiSignal {
+        offered_per_s: number(rng, 1_000.0),
+        admitted_per_s: number(rng, 1_000.0),
+        goodput_per_s: number(rng, 1_000.0),
+        tail_latency: delay(rng),
+    });
+    (services, apis.collect())
+}
+
+proptest! {
+    /// Any signals at all, and fleets that change: rates are numbers, none is below what is promised, whoever has no overloaded service on
+    /// its path is not limited, and what is decided is all that changes.
+    #[test]
+    fn whatever_is_seen(seed in 0u64..1_000_000, which in 0usize..3, clustering: bool) {
+        let rng = &mut seeded(seed, 0);
+        let mut control = RateControl::new(Settings { controller: controllers()[which], clustering, ..Settings::default() });
+        let mut fleet = topology(rng);
+        let mut before: Vec<Option<f64>> = Vec::new();
+        let mut now = Nanos::ZERO;
+        for _ in 0..60 {
+            if chance(rng, 0.05) {
+                fleet = topology(rng);
+            }
+            now += Nanos::from_millis(rng.random_range(0..2_000));
+            let (services, apis) = seen(rng, &fleet);
+            let step = control.step(now, &fleet, &Observation { services: &services, apis: &apis });
+            prop_assert_eq!(step.rates.len(), fleet.apis().len());
+            before.resize(fleet.apis().len(), None);
+            for (at, rate) in step.rates.iter().enumerate() {
+                let (id, api) = (ApiId(at as u32), &fleet.apis()[at]);
+                let Some(rate) = *rate else { continue };
+                prop_assert!(rate.is_finite() && rate >= 0.0, "{:?}: {}", id, rate);
+                if api.min_per_s.is_finite() {
+                    prop_assert!(rate >= api.min_per_s, "{:?}: {} of {} promised", id, rate, api.min_per_s);
+                }
+                let uses = fleet.uses(id);
+                let lowered = before[at].is_none_or(|before| rate < before);
+                if lowered {
+                    prop_assert!(uses.iter().any(|(service, _)| step.overload.is(*service)), "{:?} has no reason", id);
+                }
+            }
+            let mut replayed = before.clone();
+            for decision in step.decisions {
+                let place = &mut replayed[decision.api.index()];
+                if let (Some(place), Some(before)) = (*place, decision.before_per_s) {
+                    // A promise that was made since may have raised it first.
+                    prop_assert!(before >= place * 0.99 || !fleet.api(decision.api).min_per_s.is_nan());
+                }
+                *place = decision.rate_per_s;
+                prop_assert!(!decision.to_string().is_empty());
+                if let Some(cluster) = decision.cluster {
+                    prop_assert_eq!(step.clusters.of(decision.api), Some(cluster));
+                }
+            }
+            for (at, (replayed, rate)) in replayed.iter().zip(step.rates).enumerate() {
+                let promise = fleet.apis()[at].min_per_s;
+                let near = match (replayed, rate) {
+                    (None, None) => true,
+                    (Some(a), Some(b)) => (a - b).abs() <= 1e-5 * b || *b == promise || before.len() != step.rates.len() || b > a,
+                    _ => false,
+                };
+                prop_assert!(near, "{}: {:?} by decisions, {:?} in force", at, replayed, rate);
+            }
+            before = step.rates.to_vec();
+        }
+    }
+
+    /// When the paper's controllers take something away, nobody less important who calls the same service has anything left to give, and
+    /// the service is the one of its cluster that the fewest call; when they give, nobody more important that was limited for the same
+    /// service waits.
+    #[test]
+    fn importance_is_respected_step_by_step(seed in 0u64..1_000_000, which in 1usize..3) {
+        let rng = &mut seeded(seed, 1);
+        let mut control = RateControl::new(Settings { controller: controllers()[which], ..Settings::default() });
+        let fleet = topology(rng);
+        let mut before = vec![None; fleet.apis().len()];
+        let mut now = Nanos::ZERO;
+        for _ in 0..60 {
+            now += Nanos::from_millis(1_000);
+            let services: Vec<ServiceSignal> = (0..fleet.services()).map(|_| ServiceSignal {
+                utilization: Some(rng.random::<f64>()), queue_delay: None, served_per_s: None,
+            }).collect();
+            let apis: Vec<ApiSignal> = (0..fleet.apis().len()).map(|_| ApiSignal {
+                offered_per_s: Some(rng.random_range(100.0..1_000.0)),
+                admitted_per_s: Some(rng.random_range(50.0..100.0)),
+                goodput_per_s: Some(rng.random_range(0.0..50.0)),
+                tail_latency: Some(Nanos::from_millis(rng.random_range(0..3_000))),
+            }).collect();
+            let step = control.step(now, &fleet, &Observation { services: &services, apis: &apis });
+            for decision in step.decisions {
+                let api = fleet.api(decision.api);
+                match decision.why {
+                    Why::Relieve => {
+                        let target = decision.target.unwrap();
+                        prop_assert!(step.overload.is(target));
+                        let rival = |service: &ServiceId| {
+                            step.overload.is(*service) && fleet.users(*service).len() < fleet.users(target).len()
+                                && step.clusters.of(fleet.users(*service)[0].0) == decision.cluster
+                                && !fleet.users(*service).is_empty()
+                        };
+                        let overloaded: Vec<ServiceId> = step.overload.iter().filter(|s| !fleet.users(*s).is_empty()).collect();
+                        prop_assert!(!overloaded.iter().any(rival), "{:?} was not the turn", target);
+                        for &(other, _) in fleet.users(target) {
+                            let floor = 0.001 * apis[other.index()].offered_per_s.unwrap();
+                            let promised = fleet.api(other).min_per_s;
+                            let floor = if promised.is_finite() { floor.max(promised) } else { floor };
+                            let rate: f64 = before[other.index()].unwrap_or(apis[other.index()].admitted_per_s.unwrap());
+                            prop_assert!(fleet.api(other).priority <= api.priority || rate <= floor * 1.001,
+                                "{:?} at {} should give before {:?}", other, rate, decision.api);
+                        }
+                    }
+                    Why::Recover => prop_assert!(!fleet.uses(decision.api).iter().any(|(s, _)| step.overload.is(*s))),
+                    Why::Plan => prop_assert!(false, "only the model plans"),
+                    Why::Unneeded | Why::Silence | Why::Gone => prop_assert_eq!(decision.rate_per_s, None),
+                }
+            }
+            before = step.rates.to_vec();
+        }
+    }
+}
+
+#[test]
+fn a_gone_api_is_not_limited_and_its_place_is_free() {
+    let mut control = RateControl::new(Settings::default());
+    let fleet = Topology::new(1, vec![Api::along([0], SLO, 1)]);
+    let services =
+        [ServiceSignal { utilization: Some(1.0), queue_delay: Some(SLO), served_per_s: Some(100.0) }];
+    let apis =
+        [ApiSignal { offered_per_s: Some(500.0), admitted_per_s: Some(500.0), ..ApiSignal::default() }];
+    let seen = Observation { services: &services, apis: &apis };
+    for second in 1..=3 {
+        control.step(Nanos::from_secs(second), &fleet, &seen);
+    }
+    assert!(control.step(Nanos::from_secs(4), &fleet, &seen).rates[0].is_some());
+    let gone = Topology::new(1, vec![Api { branches: Vec::new(), ..Api::along([], SLO, 1) }]);
+    let step = control.step(Nanos::from_secs(5), &gone, &seen);
+    assert_eq!((step.rates[0], step.decisions[0].why), (None, Why::Gone));
+}
+
+#[test]
+fn the_same_signals_give_the_same_rates() {
+    let run = || {
+        let rng = &mut seeded(7, 2);
+        let fleet = topology(rng);
+        let mut control = RateControl::new(Settings::default());
+        let mut all = Vec::new();
+        for second in 0..50 {
+            let (services, apis) = seen(rng, &fleet);
+            let seen = Observation { services: &services, apis: &apis };
+            all.extend_from_slice(control.step(Nanos::from_secs(second), &fleet, &seen).rates);
+        }
+        all
+    };
+    assert_eq!(run(), run());
+}

@@ -1,0 +1,185 @@
+//! `plimsoll fleet`: a fleet of services under a controller, in simulated time.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Subcommand;
+use plimsoll_core::Nanos;
+use plimsoll_core::config;
+use plimsoll_core::config::fleet::Scenario;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::fleet::plan::Plan;
+use crate::fleet::random::{self, Ranges};
+use crate::fleet::report;
+use crate::fleet::run::{Controller, run as run_fleet};
+use crate::fleet::study::{Outcome, study};
+use crate::fleet::text::to_toml;
+
+/// Try rate control on a fleet of services, in simulated time
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a scenario under a controller
+    Run(RunArgs),
+    /// Write the random fleet of a seed as a scenario
+    Draw(DrawArgs),
+    /// Compare controllers on many random fleets
+    Study(StudyArgs),
+}
+
+#[derive(clap::Args)]
+struct RunArgs {
+    /// Services, APIs, and what is asked of them
+    #[arg(value_name = "SCENARIO.toml")]
+    scenario: PathBuf,
+    /// model, mimd, topfull-bw, breakwater, dagor or none
+    #[arg(long, value_name = "NAME", default_value_t = Controller::Model)]
+    controller: Controller,
+    /// Of everything random; the same seed gives the same output
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct DrawArgs {
+    /// Of the fleet
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+    /// The 127 services of the TopFull paper's demo instead
+    #[arg(long, conflicts_with = "seed")]
+    trace_demo: bool,
+}
+
+#[derive(clap::Args)]
+struct StudyArgs {
+    /// How many fleets
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    fleets: u64,
+    /// Of the first fleet; the next ones follow
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+    /// Only this one; may be repeated [default: all there are]
+    #[arg(long = "controller", value_name = "NAME")]
+    controllers: Vec<Controller>,
+    /// How long each run lasts
+    #[arg(long, value_name = "DURATION", default_value_t = Nanos::from_secs(60))]
+    duration: Nanos,
+    /// How often controllers see the fleet
+    #[arg(long, value_name = "DURATION", default_value_t = Nanos::from_millis(250))]
+    signals: Nanos,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the subcommand; what the process should exit with.
+pub fn run(args: Args) -> ExitCode {
+    let done = match args.command {
+        Command::Run(args) => run_one(&args),
+        Command::Draw(args) => draw(&args),
+        Command::Study(args) => run_study(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_one(args: &RunArgs) -> Result<(), String> {
+    let plan = Arc::new(read(&args.scenario)?);
+    let report = run_fleet(&plan, args.controller, args.seed)?;
+    printed(if args.json { print_json(&report) } else { report::write_table(&report, io::stdout().lock()) })
+}
+
+/// Reads a scenario and the files that it names.
+fn read(file: &Path) -> Result<Plan, String> {
+    let name = file.display().to_string();
+    let text = fs::read_to_string(file).map_err(|e| format!("{name}: cannot be read: {e}"))?;
+    let (scenario, warnings) =
+        config::parse::<Scenario>(&text, &name).map_err(|errors| errors.to_string())?;
+    warnings.iter().for_each(|warning| eprintln!("{warning}"));
+    Plan::new(&scenario, file.parent().unwrap_or(Path::new("")))
+}
+
+fn draw(args: &DrawArgs) -> Result<(), String> {
+    let scenario =
+        if args.trace_demo { random::trace_demo() } else { random::fleet(args.seed, &Ranges::default()) };
+    printed(io::stdout().lock().write_all(to_toml(&scenario)?.as_bytes()))
+}
+
+fn run_study(args: &StudyArgs) -> Result<(), String> {
+    let controllers = if args.controllers.is_empty() { &Controller::ALL[..] } else { &args.controllers };
+    if args.duration < Nanos::from_secs(1) || args.signals < Nanos::from_millis(10) {
+        return Err("a run lasts at least 1s, and controllers see the fleet every 10ms at most".to_owned());
+    }
+    let ranges = Ranges { duration: args.duration, signals: args.signals, ..Ranges::default() };
+    let runs = args.fleets * controllers.len() as u64;
+    let progress = indicatif::ProgressBar::new(runs);
+    let outcomes = study(controllers, args.seed, args.fleets as usize, &ranges, || progress.inc(1));
+    progress.finish_and_clear();
+    let outcomes = outcomes?;
+    printed(if args.json {
+        print_json(&json!({ "fleets": args.fleets, "seed": args.seed, "controllers": outcomes }))
+    } else {
+        write_outcomes(&outcomes, io::stdout().lock())
+    })
+}
+
+fn write_outcomes(outcomes: &[Outcome], mut out: impl Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "{:10}  {:>10} {:>6}  {:>13}  {:>9}  {:>8} {:>6} {:>6}  {:>11}",
+        "controller",
+        "share mean",
+        "5th",
+        "goodput/opt.",
+        "worst API",
+        "steady s",
+        "95th",
+        "never",
+        "overshoot s"
+    )?;
+    for outcome in outcomes {
+        let Outcome { controller, share_of_optimum: share, worst_api_share: worst, .. } = outcome;
+        let (converged, never) = (outcome.converged_s, outcome.never_steady);
+        writeln!(
+            out,
+            "{controller:10}  {:>10.4} {:>6.4}  {:>13.4}  {:>9.4}  {:>8.2} {:>6.2} {never:>6}  {:>11.2}",
+            share.mean,
+            share.p5,
+            outcome.goodput_of_optimum,
+            worst.mean,
+            converged.p50,
+            converged.p95,
+            outcome.overshoot_s.p95
+        )?;
+    }
+    Ok(())
+}
+
+fn print_json(value: &impl Serialize) -> io::Result<()> {
+    let mut stdout = io::BufWriter::new(io::stdout().lock());
+    serde_json::to_writer(&mut stdout, value)?;
+    stdout.write_all(b"\n")?;
+    stdout.flush()
+}
+
+fn printed(done: io::Result<()>) -> Result<(), String> {
+    done.or_else(|e| if e.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(e.to_string()) })
+}

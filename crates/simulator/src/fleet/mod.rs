@@ -1,0 +1,31 @@
+//! The fleet simulator: services with workers and queues, APIs that run through many of them, and who decides how much may enter.
+//!
+//! | part | does |
+//! | --- | --- |
+//! | [`plan`] | a scenario made ready |
+//! | [`engine`] | the discrete events; [`Fleet::advance`](engine::Fleet::advance) lets time go on |
+//! | [`service`] | instances, workers, queues, and what instances decide for themselves |
+//! | [`bucket`] | the token buckets where requests enter |
+//! | [`autoscaler`] | the horizontal pod autoscaler |
+//! | [`signals`] | what a controller is told |
+//! | [`optimum`] | what could be had at best |
+//! | [`run`] | a scenario under a controller, and what came of it |
+//! | [`random`] | seeded random fleets |
+//! | [`text`] | scenarios as files |
+//! | [`study`] | controllers beside each other on many random fleets |
+
+pub mod account;
+pub mod autoscaler;
+pub mod bucket;
+pub mod engine;
+pub mod events;
+pub mod optimum;
+pub mod plan;
+pub mod random;
+pub mod report;
+pub mod request;
+pub mod run;
+pub mod service;
+pub mod signals;
+pub mod study;
+pub mod text;

@@ -1,0 +1,184 @@
+//! A scenario under a controller: the fleet, and the rate control of production, step by step.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use plimsoll_core::Nanos;
+use plimsoll_ratecontrol::aimd::Aimd;
+use plimsoll_ratecontrol::baselines::{breakwater, dagor};
+use plimsoll_ratecontrol::mimd::Mimd;
+use plimsoll_ratecontrol::{Controller as Rates, Observation, RateControl, Settings, Topology, model};
+
+use super::engine::Fleet;
+use super::plan::Plan;
+use super::report::Report;
+use super::service::Guards;
+use super::signals::Signals;
+
+/// Who decides how much may enter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Controller {
+    /// Rates at the entry, by what is learned of services and APIs: the default.
+    Model,
+    /// TopFull with fixed steps.
+    Mimd,
+    /// TopFull with Breakwater's steps.
+    TopfullBw,
+    /// Breakwater in each instance.
+    Breakwater,
+    /// DAGOR in each instance.
+    Dagor,
+    /// Nobody.
+    None,
+}
+
+impl Controller {
+    /// All there are.
+    pub const ALL: [Controller; 6] = [
+        Controller::Model,
+        Controller::Mimd,
+        Controller::TopfullBw,
+        Controller::Breakwater,
+        Controller::Dagor,
+        Controller::None,
+    ];
+
+    /// As users write it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Controller::Model => "model",
+            Controller::Mimd => "mimd",
+            Controller::TopfullBw => "topfull-bw",
+            Controller::Breakwater => "breakwater",
+            Controller::Dagor => "dagor",
+            Controller::None => "none",
+        }
+    }
+
+    /// What sets rates at the entry, where anything does.
+    pub fn rates(self) -> Option<Settings> {
+        let controller = match self {
+            Controller::Model => Rates::Model(model::Settings::default()),
+            Controller::Mimd => Rates::Mimd(Mimd::default()),
+            Controller::TopfullBw => Rates::Aimd(Aimd::default()),
+            Controller::Breakwater | Controller::Dagor | Controller::None => return None,
+        };
+        Some(Settings { controller, ..Settings::default() })
+    }
+
+    /// What instances decide for themselves.
+    pub fn guards(self) -> Guards {
+        match self {
+            Controller::Breakwater => Guards::Breakwater(breakwater::Settings::default()),
+            Controller::Dagor => Guards::Dagor(dagor::Settings::default()),
+            Controller::Model | Controller::Mimd | Controller::TopfullBw | Controller::None => Guards::None,
+        }
+    }
+}
+
+impl fmt::Display for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Controller {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Controller, String> {
+        let found = Controller::ALL.into_iter().find(|controller| controller.as_str() == text);
+        found.ok_or_else(|| {
+            let names = Controller::ALL.map(Controller::as_str).join(", ");
+            let why = if text == "learned" {
+                "no trained model is here yet"
+            } else {
+                "there is no such controller"
+            };
+            format!("`{text}`: {why}; write one of {names}")
+        })
+    }
+}
+
+/// A fleet and who sets its rates, step by step.
+pub struct Driver {
+    /// The fleet.
+    pub fleet: Fleet,
+    rates: Option<RateControl>,
+    topology: Topology,
+    signals: Signals,
+}
+
+impl Driver {
+    /// At the start.
+    pub fn new(plan: Arc<Plan>, guards: Guards, rates: Option<RateControl>, seed: u64) -> Driver {
+        let topology = plan.topology();
+        Driver { fleet: Fleet::new(plan, guards, seed), rates, topology, signals: Signals::default() }
+    }
+
+    /// Under one of the controllers there are.
+    pub fn with(plan: Arc<Plan>, controller: Controller, seed: u64) -> Driver {
+        Driver::new(plan, controller.guards(), controller.rates().map(RateControl::new), seed)
+    }
+
+    /// Lets time go on to `until`, at the rates in force.
+    pub fn advance(&mut self, until: Nanos) {
+        self.fleet.advance(until);
+    }
+
+    /// What there is to see since the last look. Whoever sets rates in place of a controller goes by this and
+    /// [`Fleet::set_rates`].
+    pub fn observe(&mut self) -> Observation<'_> {
+        self.signals.look(&mut self.fleet)
+    }
+
+    /// Who calls whom, as a controller is told.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Lets the controller see what came since it last did, and set rates.
+    pub fn control(&mut self) {
+        let now = self.fleet.now();
+        let seen = self.signals.look(&mut self.fleet);
+        if let Some(rates) = &mut self.rates {
+            let step = rates.step(now, &self.topology, &seen);
+            self.fleet.set_rates(step.rates);
+        }
+    }
+}
+
+/// Runs a scenario to its end.
+///
+/// # Errors
+/// Where the optimum is not found; see [`Best::solve`](super::optimum::Best::solve).
+pub fn run(plan: &Arc<Plan>, controller: Controller, seed: u64) -> Result<Report, String> {
+    run_driver(Driver::with(plan.clone(), controller, seed), controller.as_str(), seed)
+}
+
+/// Runs a scenario to its end under a controller of one's own, which the report calls `name`.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_driver(mut driver: Driver, name: &str, seed: u64) -> Result<Report, String> {
+    let (duration, signals) = (driver.fleet.plan().duration, driver.fleet.plan().signals);
+    // The last third, whole: what is answered in it counts in it.
+    let window = Nanos(duration.0 - duration.0 / 3);
+    let mut watch = super::report::Watch::new(driver.fleet.plan(), signals);
+    let mut next = signals;
+    while next.min(duration) < window {
+        driver.advance(next);
+        watch.look(&mut driver.fleet);
+        driver.control();
+        next += signals;
+    }
+    driver.advance(window);
+    watch.begin_window(&mut driver.fleet);
+    while next < duration {
+        driver.advance(next);
+        watch.look(&mut driver.fleet);
+        driver.control();
+        next += signals;
+    }
+    driver.advance(duration);
+    watch.report(&mut driver.fleet, name, seed)
+}

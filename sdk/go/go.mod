@@ -1,0 +1,3 @@
+module plimsoll.dev/go
+
+go 1.22

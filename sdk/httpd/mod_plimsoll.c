@@ -1,0 +1,363 @@
+/*
+ * SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * SheepDog for Apache httpd 2.4 (CPU Futures, section 5.3): of all workers that have a request, as many go on with it at once as run
+ * without any of them being slowed more than a bound. The others wait for their turn, without using a CPU.
+ *
+ *     LoadModule plimsoll_module modules/mod_plimsoll.so
+ *     PlimsollMaxSlowdown 5
+ *
+ *   workers (any MPM)                      shared memory                     the shepherd, a process of its own
+ *   a request begins: take a place ------> who works, how many may  <------- looks at all workers five times a second
+ *   it ends: give it back           <----- wakes who waits
+ *
+ * It fails open: what the shepherd says holds for a second. Should it die, it is started again; until then nobody waits.
+ */
+#include <errno.h>
+#include <grp.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <apr_pools.h>
+#include <apr_shm.h>
+#include <apr_strings.h>
+#include <ap_mpm.h>
+#include <httpd.h>
+#include <http_config.h>
+#include <http_core.h>
+#include <http_log.h>
+#include <http_protocol.h>
+#include <unixd.h>
+
+#include <plimsoll_engine.h>
+
+extern module AP_MODULE_DECLARE_DATA plimsoll_module;
+APLOG_USE_MODULE(plimsoll);
+
+/* From one look of the shepherd to the next, and for how long what it says holds, in nanoseconds. */
+#define LOOK_NS 200000000LL
+#define HOLDS_NS 1000000000LL
+/* Who waits looks by itself after so long, should nobody wake it. */
+#define WAIT_NS 50000000LL
+/* The most workers that are known. Those beyond never wait. */
+#define MOST_WORKERS 4096
+
+/* A thread that serves requests. */
+struct place {
+    atomic_int tid; /* 0: free */
+    atomic_int works;
+};
+
+/* What workers and shepherd share. */
+struct pasture {
+    atomic_uint limit;
+    atomic_llong limit_until; /* CLOCK_MONOTONIC, in nanoseconds */
+    atomic_uint working;
+    atomic_uint turn; /* a futex: changes when somebody may go on */
+    atomic_uint waiting;
+    atomic_int held_back; /* somebody had to wait since the last look */
+    atomic_uint places;   /* so many of them were ever used */
+    struct place place[MOST_WORKERS];
+};
+
+/* The server's configuration. */
+struct settings {
+    double max_slowdown; /* 0: off */
+};
+
+static struct pasture *pasture;
+static __thread int own_place = -1;
+
+static long long now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+static int thread_id(void) {
+    return (int)syscall(SYS_gettid);
+}
+
+/* ---- workers ---- */
+
+/* The place of the calling thread, or NULL if there are too many. */
+static struct place *place_of_this_thread(void) {
+    if (own_place >= 0) return &pasture->place[own_place];
+    int tid = thread_id();
+    for (int at = 0; at < MOST_WORKERS; at++) {
+        int nobody = 0;
+        if (!atomic_compare_exchange_strong(&pasture->place[at].tid, &nobody, tid)) continue;
+        unsigned used = atomic_load(&pasture->places);
+        while (used <= (unsigned)at && !atomic_compare_exchange_weak(&pasture->places, &used, (unsigned)at + 1)) {
+        }
+        own_place = at;
+        return &pasture->place[at];
+    }
+    return NULL;
+}
+
+static int may_go_on(void) {
+    int said = now_ns() < atomic_load(&pasture->limit_until);
+    unsigned limit = said ? atomic_load(&pasture->limit) : UINT32_MAX;
+    unsigned working = atomic_load(&pasture->working);
+    while (working < limit)
+        if (atomic_compare_exchange_weak(&pasture->working, &working, working + 1)) return 1;
+    return 0;
+}
+
+static void wake(int count) {
+    atomic_fetch_add(&pasture->turn, 1);
+    if (atomic_load(&pasture->waiting) > 0)
+        syscall(SYS_futex, &pasture->turn, FUTEX_WAKE, count, NULL, NULL, 0);
+}
+
+static apr_status_t leave(void *data) {
+    struct place *place = data;
+    if (atomic_exchange(&place->works, 0)) {
+        atomic_fetch_sub(&pasture->working, 1);
+        wake(1);
+    }
+    return APR_SUCCESS;
+}
+
+/* A request has been read: it goes on when it is its turn. */
+static int enter(request_rec *request) {
+    struct settings *settings = ap_get_module_config(request->server->module_config, &plimsoll_module);
+    if (!pasture || settings->max_slowdown <= 0 || request->main || request->prev) return DECLINED;
+    struct place *place = place_of_this_thread();
+    if (!place || atomic_load(&place->works)) return DECLINED;
+    for (;;) {
+        unsigned turn = atomic_load(&pasture->turn);
+        if (may_go_on()) break;
+        struct timespec patience = {0, WAIT_NS};
+        atomic_store(&pasture->held_back, 1);
+        atomic_fetch_add(&pasture->waiting, 1);
+        syscall(SYS_futex, &pasture->turn, FUTEX_WAIT, turn, &patience, NULL, 0);
+        atomic_fetch_sub(&pasture->waiting, 1);
+    }
+    atomic_store(&place->works, 1);
+    /* However it ends. */
+    apr_pool_cleanup_register(request->pool, place, leave, apr_pool_cleanup_null);
+    return DECLINED;
+}
+
+static apr_status_t give_up_place(void *nothing) {
+    (void)nothing;
+    if (own_place >= 0) {
+        leave(&pasture->place[own_place]);
+        atomic_store(&pasture->place[own_place].tid, 0);
+        own_place = -1;
+    }
+    return APR_SUCCESS;
+}
+
+static void child_begins(apr_pool_t *pool, server_rec *server) {
+    (void)server;
+    own_place = -1;
+    if (pasture) apr_pool_cleanup_register(pool, NULL, give_up_place, apr_pool_cleanup_null);
+}
+
+/* ---- the shepherd ---- */
+
+static volatile sig_atomic_t stops;
+
+static void stop(int signal) {
+    (void)signal;
+    stops = 1;
+}
+
+/* Whoever was killed between taking a turn and saying so is never missed in one look, nor in so many. */
+#define LOOKS_UNTIL_LOST 10
+
+/* Gives back the turns that nobody has any more. */
+static void count_lost(unsigned at_work) {
+    static unsigned looks, lost = UINT32_MAX;
+    unsigned taken = atomic_load(&pasture->working);
+    unsigned more = taken > at_work ? taken - at_work : 0;
+    lost = more < lost ? more : lost;
+    if (++looks < LOOKS_UNTIL_LOST) return;
+    if (lost) {
+        atomic_fetch_sub(&pasture->working, lost);
+        wake((int)lost);
+    }
+    looks = 0, lost = UINT32_MAX;
+}
+
+/* Places of threads that are gone are free again, and whoever died at work does not work. */
+static size_t count_workers(plimsoll_worker *workers) {
+    size_t count = 0;
+    unsigned at_work = 0;
+    unsigned places = atomic_load(&pasture->places);
+    for (unsigned at = 0; at < places; at++) {
+        struct place *place = &pasture->place[at];
+        int tid = atomic_load(&place->tid);
+        if (!tid) continue;
+        /* A thread's number is found among processes too. */
+        if (kill(tid, 0) && errno == ESRCH) {
+            leave(place);
+            atomic_compare_exchange_strong(&place->tid, &tid, 0);
+            continue;
+        }
+        workers[count].tid = tid;
+        at_work += (unsigned)(workers[count++].working = atomic_load(&place->works));
+    }
+    count_lost(at_work);
+    return count;
+}
+
+static void shepherd(server_rec *server, double max_slowdown) {
+    static plimsoll_worker workers[MOST_WORKERS];
+    plimsoll_herd *herd = plimsoll_herd_new(1, MOST_WORKERS, max_slowdown);
+    unsigned before = 0;
+    if (!herd) return;
+    while (!stops) {
+        struct timespec step = {0, LOOK_NS};
+        nanosleep(&step, NULL);
+        size_t count = count_workers(workers);
+        unsigned limit = plimsoll_herd_look(herd, workers, count, atomic_exchange(&pasture->held_back, 0));
+        atomic_store(&pasture->limit, limit);
+        atomic_store(&pasture->limit_until, now_ns() + HOLDS_NS);
+        if (limit > before) wake((int)(limit - before));
+        if (limit != before)
+            ap_log_error(APLOG_MARK, APLOG_DEBUG, 0, server, "%u of %lu workers may work at once", limit, (unsigned long)count);
+        before = limit;
+    }
+    atomic_store(&pasture->limit_until, 0);
+    wake(MOST_WORKERS);
+    plimsoll_herd_close(herd);
+}
+
+struct begins {
+    server_rec *server;
+    apr_pool_t *pool;
+    double max_slowdown;
+};
+
+static int begin_shepherd(struct begins *with);
+
+static void shepherd_ended(int why, void *data, apr_wait_t status) {
+    struct begins *with = data;
+    int state = 0;
+    (void)status;
+    switch (why) {
+    case APR_OC_REASON_DEATH:
+    case APR_OC_REASON_LOST:
+        apr_proc_other_child_unregister(data);
+        if (ap_mpm_query(AP_MPMQ_MPM_STATE, &state) == APR_SUCCESS && state != AP_MPMQ_STOPPING) {
+            ap_log_error(APLOG_MARK, APLOG_WARNING, 0, with->server, "the shepherd of the workers has ended, and is started again");
+            begin_shepherd(with);
+        }
+        break;
+    case APR_OC_REASON_RESTART:
+        apr_proc_other_child_unregister(data);
+        break;
+    default:
+        break;
+    }
+}
+
+/* The workers' user: it may see them, and no more. */
+static int become_worker(void) {
+    return setgroups(0, NULL) || setgid(ap_unixd_config.group_id) || setuid(ap_unixd_config.user_id);
+}
+
+static int begin_shepherd(struct begins *with) {
+    apr_proc_t *process = apr_pcalloc(with->pool, sizeof *process);
+    pid_t parent = getpid();
+    apr_status_t status = apr_proc_fork(process, with->pool);
+    if (status == APR_INCHILD) {
+        struct sigaction action = {.sa_handler = stop};
+        sigaction(SIGTERM, &action, NULL);
+        sigaction(SIGINT, &action, NULL);
+        signal(SIGHUP, SIG_IGN);
+        signal(SIGUSR1, SIG_IGN);
+        /* It goes when the server goes, however that goes. */
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        if (getppid() != parent) exit(0);
+        if (geteuid() == 0 && become_worker()) exit(0);
+        /* Changing the user takes the wish back. */
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        shepherd(with->server, with->max_slowdown);
+        exit(0);
+    }
+    if (status != APR_INPARENT) {
+        ap_log_error(APLOG_MARK, APLOG_ERR, status, with->server, "no process for the shepherd of the workers: nobody is held back");
+        return DECLINED;
+    }
+    apr_pool_note_subprocess(with->pool, process, APR_KILL_AFTER_TIMEOUT);
+    apr_proc_other_child_register(process, shepherd_ended, with, NULL, with->pool);
+    return OK;
+}
+
+/* ---- configuration ---- */
+
+static int configured(apr_pool_t *pool, apr_pool_t *log, apr_pool_t *temporary, server_rec *server) {
+    struct settings *settings = ap_get_module_config(server->module_config, &plimsoll_module);
+    struct begins *with = apr_pcalloc(pool, sizeof *with);
+    apr_shm_t *shared;
+    (void)log;
+    (void)temporary;
+    pasture = NULL;
+    /* The first of the two times that a server reads its configuration is only a trial. */
+    if (ap_state_query(AP_SQ_MAIN_STATE) == AP_SQ_MS_CREATE_PRE_CONFIG || settings->max_slowdown <= 0) return OK;
+    apr_status_t status = apr_shm_create(&shared, sizeof *pasture, NULL, pool);
+    if (status != APR_SUCCESS) {
+        ap_log_error(APLOG_MARK, APLOG_ERR, status, server, "no shared memory for the workers' places: nobody is held back");
+        return OK;
+    }
+    pasture = apr_shm_baseaddr_get(shared);
+    memset(pasture, 0, sizeof *pasture);
+    *with = (struct begins){server, pool, settings->max_slowdown};
+    begin_shepherd(with);
+    return OK;
+}
+
+static void *new_settings(apr_pool_t *pool, server_rec *server) {
+    (void)server;
+    return apr_pcalloc(pool, sizeof(struct settings));
+}
+
+static void *merge_settings(apr_pool_t *pool, void *of_server, void *of_host) {
+    (void)pool;
+    (void)of_host;
+    return of_server; /* one for all hosts: they share the workers */
+}
+
+static const char *set_max_slowdown(cmd_parms *command, void *nothing, const char *text) {
+    struct settings *settings = ap_get_module_config(command->server->module_config, &plimsoll_module);
+    const char *error = ap_check_cmd_context(command, GLOBAL_ONLY);
+    char *end;
+    (void)nothing;
+    if (error) return error;
+    if (!strcasecmp(text, "off")) {
+        settings->max_slowdown = 0;
+        return NULL;
+    }
+    settings->max_slowdown = strtod(text, &end);
+    if (*end || !(settings->max_slowdown > 1 && settings->max_slowdown <= 1000))
+        return apr_pstrcat(command->pool, "PlimsollMaxSlowdown ", text, ": give a number above 1 and up to 1000, as 5, or off", NULL);
+    return NULL;
+}
+
+static const command_rec commands[] = {
+    AP_INIT_TAKE1("PlimsollMaxSlowdown", set_max_slowdown, NULL, RSRC_CONF,
+                  "how many times slower than on an idle machine a worker may run, or off"),
+    {NULL}};
+
+static void hooks(apr_pool_t *pool) {
+    (void)pool;
+    ap_hook_post_config(configured, NULL, NULL, APR_HOOK_MIDDLE);
+    ap_hook_child_init(child_begins, NULL, NULL, APR_HOOK_MIDDLE);
+    ap_hook_post_read_request(enter, NULL, NULL, APR_HOOK_REALLY_FIRST);
+}
+
+module AP_MODULE_DECLARE_DATA plimsoll_module = {
+    STANDARD20_MODULE_STUFF, NULL, NULL, new_settings, merge_settings, commands, hooks, 0};
