@@ -11,9 +11,16 @@ use rustix::fs::{FlockOperation, flock};
 /// Held by the one controller of a state directory. Its children do not inherit it.
 #[derive(Debug)]
 pub struct Lease {
-    _file: File,
+    file: File,
     /// Higher than that of everybody who has held it before: what is said by one of those is known to be out of date.
     pub revision: u64,
+}
+
+impl Drop for Lease {
+    /// Said, not left to the closing of the file: a child that is just being started holds the same file until it is itself.
+    fn drop(&mut self) {
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
 }
 
 /// Makes the state directory where it is missing. What is in it decides which processes are killed, so it is nobody else's.
@@ -34,7 +41,7 @@ pub fn take(state: &Path, wall_s: u64) -> io::Result<Option<Lease>> {
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {
             let revision = next_revision(&mut file, wall_s)?;
-            Ok(Some(Lease { _file: file, revision }))
+            Ok(Some(Lease { file, revision }))
         }
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
         Err(error) => Err(error.into()),

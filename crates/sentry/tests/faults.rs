@@ -441,7 +441,7 @@ async fn killing_and_restarting_a_server_under_load_ends_in_no_error() {
 async fn one_of_two_servers_dies_and_comes_back() {
     let (one, two) = (Server::http(mirror).await, Server::http(mirror).await);
     let address = one.address;
-    let pool = "workers = 4\neject = { failures = 2, for = \"300ms\" }\nretries = { budget = 1.0 }";
+    let pool = "workers = 4\neject = { failures = 2, for = \"5s\" }\nretries = { budget = 1.0 }";
     let sentry = Sentry::before(&[address, two.address], pool);
     let ask = || client::get(sentry.address, "/");
     assert_eq!(ask().await.0, 200);

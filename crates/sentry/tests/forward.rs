@@ -422,11 +422,19 @@ async fn classes_go_to_their_pools() {
 
 #[tokio::test]
 async fn two_servers_share_the_load() {
-    let slow = |_| async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        Response::new(full("ok"))
+    // None is answered before all six are in service.
+    let all = Arc::new(tokio::sync::Semaphore::new(0));
+    let when_told = || {
+        let all = Arc::clone(&all);
+        move |_| {
+            let all = Arc::clone(&all);
+            async move {
+                all.acquire().await.unwrap().forget();
+                Response::new(full("ok"))
+            }
+        }
     };
-    let (one, two) = (Server::http(slow).await, Server::http(slow).await);
+    let (one, two) = (Server::http(when_told()).await, Server::http(when_told()).await);
     let sentry = Sentry::before(&[one.address, two.address], "workers = 3");
     let requests: Vec<_> = (0..6)
         .map(|_| {
@@ -439,6 +447,7 @@ async fn two_servers_share_the_load() {
     common::eventually(|| sentry.pool().slots.taken() == 6, || "all in service".to_owned()).await;
     let loads: Vec<u32> = sentry.pool().servers.all().iter().map(|s| s.in_flight()).collect();
     assert_eq!(loads, [3, 3]);
+    all.add_permits(6);
     for request in requests {
         assert_eq!(request.await.unwrap().0, 200);
     }
