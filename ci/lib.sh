@@ -97,6 +97,23 @@ script() {
   return "$code"
 }
 
+# lean: the release build is without kubernetes, and says so to who asks for it; the tests are built with it.
+lean() {
+  cat >"$work/lean.toml" <<T
+[controller]
+sentries = ["127.0.0.1:1"]
+state = "$work/lean"
+mode = "enforce"
+[pool.shop]
+servers = ["127.0.0.1:2"]
+provision = { provider = "kubernetes", deployment = "web", port = 80, min = 2, max = 4 }
+[class.default]
+slo = { mean = "1s" }
+T
+  timeout 20 ./target/release/plimsoll controller --config "$work/lean.toml" 2>&1 | tee "$work/lean.log"
+  grep -q 'pool `shop`.*build with `--features kubernetes`' "$work/lean.log" && echo "build lean ok"
+}
+
 # reproduce PAPER: the quick form of a study, remembering the id of every experiment that passed. What fails is run once
 # more: simulations give the same again, but a real system that shares its machine may have been disturbed.
 reproduce() {

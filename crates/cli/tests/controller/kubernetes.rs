@@ -1,4 +1,6 @@
-//! Servers that are pods, with an API server that makes them at once. What it does when it fails is tested beside the provider.
+//! Servers that are pods, with an API server that makes them at once. What it does when it fails is tested beside the provider; that a build
+//! without it says so, by `ci/lib.sh`.
+#![cfg(feature = "kubernetes")]
 
 use crate::harness::Place;
 use crate::sentry::Sentry;
@@ -12,17 +14,6 @@ fn place(sentry: &Sentry, mode: &str) -> Place {
     Place::new(&settings, config)
 }
 
-#[cfg(not(feature = "kubernetes"))]
-#[test]
-fn a_build_that_has_it_not_says_which_has() {
-    let sentry = Sentry::start(&["shop"]);
-    let place = place(&sentry, "enforce");
-    assert_eq!(place.start("log", &[]).ended().code(), Some(1));
-    let said = place.log("log");
-    assert!(said.contains("pool `shop`") && said.contains("build with `--features kubernetes`"), "{said}");
-}
-
-#[cfg(feature = "kubernetes")]
 mod with_cluster {
     use std::net::TcpListener;
     use std::sync::{Arc, Mutex, MutexGuard};
