@@ -256,7 +256,7 @@ impl Drop for Sleeper {
 fn a_number_that_is_given_to_another_process_is_another_process() {
     let mut herald = herald();
     let mut first = Command::new("sh")
-        .args(["-c", "i=0; while test $i -lt 200000; do i=$((i+1)); done; sleep 600"])
+        .args(["-c", "i=0; while test $i -lt 200000; do i=$((i+1)); done; exec sleep 600"])
         .spawn()
         .unwrap();
     let pid = first.id();
