@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use common::client::{self, Identity};
