@@ -3,8 +3,10 @@
 //!
 //! ```text
 //!  sentries --GET /pools--> measure --> provisioning::fleet --> orders --> actuator, one a pool --> provider
-//!     ^                                                                            |
+//!     ^                         |                                                  |
 //!     +------ PUT /pools/NAME/servers, PUT /share <----- which servers are ready --+
+//!     |                         v
+//!     +--RLQS-- rates <------ decide <-- telemetry <--spans, metrics-- the services behind
 //! ```
 //!
 //! Nothing waits for it: a sentry goes on with what it was told last, and so do the servers.
@@ -16,6 +18,7 @@ mod actuator;
 mod admin;
 mod ask;
 mod backoff;
+mod decide;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
 mod lease;

@@ -15,11 +15,12 @@ use plimsoll_provisioning::sentries::{Change as SentryChange, SentryWatch};
 use plimsoll_sentry::clock;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, Semaphore, watch};
-use tokio::task::LocalSet;
+use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::actuator::Actuator;
 use crate::admin::Admin;
+use crate::decide::{self, Decider};
 use crate::lease::{self, Lease};
 use crate::measure::{Rates, combine};
 use crate::more_sentries::{self, NextShare};
@@ -145,8 +146,10 @@ struct Controller {
     imagined: u32,
     /// Servers of pools that are provisioned no more, on their way out.
     forgotten: Vec<Actuator>,
-    /// Of a leader that acts and is to set rates.
-    rates: Option<FleetRates>,
+    /// Where rates are to be set.
+    rates: Option<Rc<FleetRates>>,
+    /// The sentries' addresses, for whoever decides them.
+    entries: watch::Sender<Vec<SocketAddr>>,
     /// By class, what was counted at the last look.
     outcomes: Vec<Option<Outcome>>,
     traffic: watch::Sender<Traffic>,
@@ -197,14 +200,22 @@ impl Controller {
             }
             _ => None,
         };
-        let rates = match (&settings.rates, revision) {
-            (Some(rates), Some(revision)) => Some(FleetRates::start(rates, &config.classes, revision).await?),
-            _ => None,
+        let rates = match &settings.rates {
+            Some(rates) => Some(Rc::new(FleetRates::start(rates, &config.classes, revision).await?)),
+            None => None,
         };
         let (status, shown) = watch::channel(Status::new(settings.mode));
         let telemetry = settings.telemetry.as_ref().map(telemetry::start).transpose()?;
         if let Some(telemetry) = &telemetry {
             log::info!(listening:? = telemetry.listening; "the fleet is learnt");
+        }
+        let (entries, followed) = watch::channel(Vec::new());
+        if let (Some(rates), Some(settings), Some(telemetry)) = (&rates, &settings.rates, &telemetry)
+            && config.controller.mode != Mode::Off
+            && let Some(how) = decide::settings(settings.decide)
+        {
+            let decider = Decider::new(config.clone(), telemetry.clone(), how);
+            spawn_local(decide::run(decider, settings.interval, Rc::clone(rates), followed));
         }
         let token = settings.admin_token.clone();
         let admin = Admin { token, status: shown, telemetry, classes: config.classes.clone() };
@@ -224,6 +235,7 @@ impl Controller {
             imagined: 0,
             forgotten,
             rates,
+            entries,
             outcomes: Vec::new(),
             traffic,
             changed,
@@ -255,7 +267,9 @@ impl Controller {
 
     async fn round(&mut self) {
         let now = clock::now();
-        self.sentries.follow(&self.addresses(), now);
+        let addresses = self.addresses();
+        self.sentries.follow(&addresses, now);
+        self.entries.send_replace(addresses);
         let rates = self.sentries.look(now).await;
         self.outcomes = self.outcomes_of(&rates);
         self.plan_servers(now, &rates);

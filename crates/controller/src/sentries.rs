@@ -290,7 +290,11 @@ fn written(server: &Server) -> String {
     url.strip_prefix("http://").map(str::to_owned).unwrap_or(url)
 }
 
-async fn read(address: SocketAddr, token: Option<&Secret>) -> Result<Reading, String> {
+/// What a sentry says of itself.
+///
+/// # Errors
+/// Where it does not, or what it says cannot be read.
+pub async fn read(address: SocketAddr, token: Option<&Secret>) -> Result<Reading, String> {
     match ask(address, Method::GET, "/pools", token, Vec::new(), PATIENCE).await? {
         (StatusCode::OK, body) => reading::parse(&body),
         (status, _) => Err(format!("GET /pools: {status}")),

@@ -20,7 +20,7 @@ pub struct Status {
     pub more_sentries: Option<MoreSentries>,
     /// Pools with `provision`.
     pub pools: Vec<PoolStatus>,
-    /// What may enter the fleet, where this sets rates and leads.
+    /// What may enter the fleet, where this sets rates and leads, or would set them if it acted.
     pub rates: Option<RatesStatus>,
     /// What changed, the latest last.
     pub changes: VecDeque<Change>,
@@ -100,6 +100,8 @@ pub struct RatesStatus {
     pub revision: u64,
     /// Sentries' workers and Envoys that report.
     pub streams: usize,
+    /// Services that are overloaded, as far as is known.
+    pub overloaded: Vec<String>,
     /// In the order of the config.
     pub classes: Vec<ClassRate>,
     /// Reports of buckets that stand for no class.
@@ -115,6 +117,8 @@ pub struct ClassRate {
     pub name: String,
     /// Requests a second that may enter; as many as come, where there is no number.
     pub may_enter_per_s: Option<f64>,
+    /// Why it is this number, where it is not the operator's.
+    pub why: Option<String>,
     /// Requests a second that come.
     pub offered_per_s: f64,
     /// Those of them that enter.

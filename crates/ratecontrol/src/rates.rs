@@ -23,6 +23,20 @@ pub enum Why {
     Gone,
 }
 
+/// In the words that the operator knows.
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Why::Relieve => "least important caller of an overloaded service",
+            Why::Recover => "nothing on its path is overloaded",
+            Why::Plan => "best for its cluster",
+            Why::Unneeded => "no longer needed",
+            Why::Silence => "nothing was heard for too long",
+            Why::Gone => "its path is not known",
+        })
+    }
+}
+
 /// A change of a rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decision {
@@ -42,19 +56,12 @@ pub struct Decision {
     pub why: Why,
 }
 
-/// As a line of a log, in the words that the operator knows; names are the host's to give.
+/// As a line of a log; names are the host's to give.
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rate = |rate: Option<f64>| rate.map_or("unlimited".to_owned(), |rate| format!("{rate:.1}/s"));
         write!(f, "{:?}: {} -> {}: ", self.api, rate(self.before_per_s), rate(self.rate_per_s))?;
-        f.write_str(match self.why {
-            Why::Relieve => "least important caller of an overloaded service",
-            Why::Recover => "nothing on its path is overloaded",
-            Why::Plan => "best for its cluster",
-            Why::Unneeded => "no longer needed",
-            Why::Silence => "nothing was heard for too long",
-            Why::Gone => "its path is not known",
-        })?;
+        write!(f, "{}", self.why)?;
         if let Some(target) = self.target {
             write!(f, ", for {target:?}")?;
         }

@@ -1,6 +1,7 @@
 //! The controller as a process, with servers that are processes and a sentry that says and hears what a test wants.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // Threads and clocks are what this is about.
 
+mod entry;
 mod faults;
 mod harness;
 mod kubernetes;

@@ -8,7 +8,7 @@ use super::pool::Pool;
 use super::provision::Ports;
 use super::report::Report;
 use super::scalar::Secret;
-use super::table::table;
+use super::table::{choice, table};
 use super::telemetry::{self, Telemetry};
 use super::value::Node;
 use crate::Nanos;
@@ -53,6 +53,25 @@ table! {
         listen: SocketAddr = "127.0.0.1:9911",
         /// What it wants in `authorization: Bearer`. Left out, it asks nobody.
         token: Option<Secret>,
+        /// What decides them, where `[controller.telemetry]` says what the fleet is: "model" learns what services can do and APIs cost,
+        /// "mimd" and "topfull-bw" go by steps, "none" leaves it at `max_rate`.
+        decide: RateDecider = "model",
+        /// From one decision to the next. Signals that come more seldom are waited for.
+        interval: Nanos ["100ms"..="10s"] = "250ms",
+    }
+}
+
+choice! {
+    /// What decides how much of each class may enter the fleet; the names of `plimsoll fleet run`.
+    pub enum RateDecider {
+        /// What services can do and APIs cost is learnt, and the best rates are solved for.
+        Model = "model",
+        /// TopFull with steps of a fixed part.
+        Mimd = "mimd",
+        /// TopFull with the steps of Breakwater.
+        TopfullBw = "topfull-bw",
+        /// Nothing does.
+        None = "none",
     }
 }
 

@@ -37,7 +37,7 @@ pub use address::{Listen, Scheme, Server};
 pub use admission::{Admission, Mode, Override, Policy, PolicyKind, WaitLimit};
 pub use agent::{Agent, App, CancelBudget, Escalate, Postgres};
 pub use class::{Class, FairShare, HeaderMatch, Match};
-pub use controller::{Controller, ControllerRates};
+pub use controller::{Controller, ControllerRates, RateDecider};
 pub use docs::{json_schema, reference};
 pub use dsn::Dsn;
 pub use herald::{Herald, HeraldReader};
