@@ -21,6 +21,7 @@ use plimsoll_ratecontrol::{
 use plimsoll_rlqs::fleet::Demand;
 use plimsoll_sentry::clock;
 use tokio::sync::watch;
+use tokio::task::spawn_local;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::measure::Meter;
@@ -41,8 +42,24 @@ pub fn settings(decider: RateDecider) -> Option<Settings> {
     Some(Settings { controller, ..Settings::default() })
 }
 
-/// Decides, step by step, for as long as it is let. `addresses` are those of the sentries' admin pages.
-pub async fn run(
+/// Decides, step by step, from here on. `addresses` are those of the sentries' admin pages. Should it end, which it does for a defect alone,
+/// what it decided last must not hold for ever: everything is open then.
+pub fn start(
+    decider: Decider,
+    step: Nanos,
+    rates: Rc<FleetRates>,
+    addresses: watch::Receiver<Vec<SocketAddr>>,
+) {
+    let classes = decider.config.classes.len();
+    let deciding = spawn_local(run(decider, step, Rc::clone(&rates), addresses));
+    spawn_local(async move {
+        let ended = deciding.await;
+        log::error!(ended:?; "nobody decides rates any more");
+        rates.decide(Decided { per_s: vec![None; classes], ..Decided::default() });
+    });
+}
+
+async fn run(
     mut decider: Decider,
     step: Nanos,
     rates: Rc<FleetRates>,

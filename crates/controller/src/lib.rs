@@ -21,6 +21,7 @@ mod backoff;
 mod decide;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
+mod lead;
 mod lease;
 mod measure;
 mod metrics;

@@ -1,7 +1,7 @@
 //! The controller at work: takes the lease, then looks, plans and tells, round by round.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +13,14 @@ use plimsoll_provisioning::fleet::Fleet;
 use plimsoll_provisioning::planner::{Plan, Reason};
 use plimsoll_provisioning::sentries::{Change as SentryChange, SentryWatch};
 use plimsoll_sentry::clock;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, Semaphore, watch};
-use tokio::task::{LocalSet, spawn_local};
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::task::LocalSet;
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::actuator::Actuator;
 use crate::admin::Admin;
 use crate::decide::{self, Decider};
-use crate::lease::{self, Lease};
+use crate::lead::{Signals, lead};
 use crate::measure::{Rates, combine};
 use crate::more_sentries::{self, NextShare};
 use crate::outcome::Outcome;
@@ -32,8 +31,6 @@ use crate::sentries::Sentries;
 use crate::status::{Change, MoreSentries, SentryStatus, Status};
 use crate::telemetry;
 
-/// From one try for the lease to the next.
-const STANDBY: Duration = Duration::from_secs(1);
 /// How long servers may take to end with `--stop-servers`, beside their own time-outs.
 const STOPPING: Duration = Duration::from_secs(5);
 
@@ -85,51 +82,6 @@ pub fn run(options: Options) -> Result<(), String> {
         }
         Ok(())
     })
-}
-
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Signals> {
-        Ok(Signals {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-        })
-    }
-
-    async fn wait(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
-}
-
-/// Waits for the lease; nothing where it is told to end before.
-async fn lead(state: &Path, signals: &mut Signals) -> Result<Option<Lease>, String> {
-    let wrong = |error: std::io::Error| format!("{}: {error}", state.display());
-    lease::make_directory(state).map_err(wrong)?;
-    let mut is_standby = false;
-    loop {
-        let wall_s = clock::wall().0 / 1_000_000_000;
-        if let Some(lease) = lease::take(state, wall_s).map_err(wrong)? {
-            if is_standby {
-                log::info!("taking over");
-            }
-            return Ok(Some(lease));
-        }
-        if !is_standby {
-            is_standby = true;
-            log::info!(state:% = state.display(); "standing by: another controller has the lease");
-        }
-        tokio::select! {
-            () = sleep(STANDBY) => {}
-            () = signals.wait() => return Ok(None),
-        }
-    }
 }
 
 struct Controller {
@@ -215,7 +167,7 @@ impl Controller {
             && let Some(how) = decide::settings(settings.decide)
         {
             let decider = Decider::new(config.clone(), telemetry.clone(), how);
-            spawn_local(decide::run(decider, settings.interval, Rc::clone(rates), followed));
+            decide::start(decider, settings.interval, Rc::clone(rates), followed);
         }
         let token = settings.admin_token.clone();
         let admin = Admin { token, status: shown, telemetry, classes: config.classes.clone() };
