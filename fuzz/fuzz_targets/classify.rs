@@ -69,6 +69,7 @@ fn class(matches: Vec<Match>) -> Class {
         priority: 5,
         revenue: 1.0,
         min_rate: None,
+        max_rate: None,
         service_time: None,
         pool: 0,
         fair_share: None,
