@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::graph::cluster::Cluster;
 use crate::server::Server;
+use crate::shop::{self, Shop};
 use crate::{cycle, graph, pages};
 
 /// Run a small real system to overload
@@ -42,6 +43,14 @@ enum System {
     },
     /// An in-memory graph store: a broker in front of shards, with eleven query types of rising cost.
     Graph(GraphArgs),
+    /// A fleet of services on loopback, as a scenario of `plimsoll fleet` has it, with spans and metrics.
+    Shop {
+        #[command(flatten)]
+        options: shop::Options,
+        /// Prints one JSON line on stdout when ready.
+        #[arg(long)]
+        json: bool,
+    },
     /// A program that computes for so long, then sleeps for so long, over and over: something to compete with for CPUs.
     Cycle(cycle::Options),
 }
@@ -86,6 +95,7 @@ pub fn run(args: Args) -> ExitCode {
         System::Pages { options, json } => run_pages(options, json),
         System::Hogs { listen, json } => run_hogs(listen, json),
         System::Graph(args) => run_graph(args),
+        System::Shop { options, json } => run_shop(&options, json),
         System::Cycle(options) => cycle::run(options),
     };
     match result {
@@ -132,6 +142,26 @@ fn run_hogs(listen: SocketAddr, json: bool) -> io::Result<()> {
         eprintln!(
             "hogs on http://{addr}: /item is what it is for; /hog/lock, /hog/pool and /hog/cache stop it, for ?seconds=1"
         );
+    })
+}
+
+fn run_shop(options: &shop::Options, json: bool) -> io::Result<()> {
+    until_told(false, || {
+        let shop = shop::start(options)?;
+        let (entry, admin, services) = (shop.entry(), shop.admin(), shop.services());
+        let apis: Vec<&str> = shop.apis().collect();
+        if json {
+            let (entry, admin) = (entry.to_string(), admin.to_string());
+            println!(
+                "{}",
+                json!({ "ready": "shop", "addr": entry, "admin": admin, "services": services, "apis": apis })
+            );
+        }
+        eprintln!(
+            "shop on http://{entry}: /{}; {services} services, http://{admin}/metrics",
+            apis.join(", /")
+        );
+        Ok(shop)
     })
 }
 
@@ -201,6 +231,14 @@ impl Running for Cluster {
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
+    }
+    fn stop(self) {}
+}
+
+impl Running for Shop {
+    async fn ended(&mut self) -> io::Error {
+        Shop::ended(self).await;
+        io::Error::other("the entry has ended")
     }
     fn stop(self) {}
 }

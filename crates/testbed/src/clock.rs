@@ -41,6 +41,11 @@ impl Clock {
     }
 }
 
+/// The time of day, in ns since 1970.
+pub fn wall_ns() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
+}
+
 /// Lets this thread's sleeps end within microseconds of what was asked. The kernel's default of 50 us would
 /// add a tenth to a service time of half a millisecond.
 pub fn sleep_precisely() {

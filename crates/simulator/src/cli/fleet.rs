@@ -1,6 +1,5 @@
 //! `plimsoll fleet`: a fleet of services under a controller, in simulated time.
 
-use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,8 +7,6 @@ use std::sync::Arc;
 
 use clap::Subcommand;
 use plimsoll_core::Nanos;
-use plimsoll_core::config;
-use plimsoll_core::config::fleet::Scenario;
 use serde::Serialize;
 use serde_json::json;
 
@@ -107,14 +104,10 @@ fn run_one(args: &RunArgs) -> Result<(), String> {
     printed(if args.json { print_json(&report) } else { report::write_table(&report, io::stdout().lock()) })
 }
 
-/// Reads a scenario and the files that it names.
 fn read(file: &Path) -> Result<Plan, String> {
-    let name = file.display().to_string();
-    let text = fs::read_to_string(file).map_err(|e| format!("{name}: cannot be read: {e}"))?;
-    let (scenario, warnings) =
-        config::parse::<Scenario>(&text, &name).map_err(|errors| errors.to_string())?;
+    let (plan, warnings) = Plan::read(file)?;
     warnings.iter().for_each(|warning| eprintln!("{warning}"));
-    Plan::new(&scenario, file.parent().unwrap_or(Path::new("")))
+    Ok(plan)
 }
 
 fn draw(args: &DrawArgs) -> Result<(), String> {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path as FilePath;
 
+use plimsoll_core::config;
 use plimsoll_core::config::fleet::{Api, Autoscale, Failure, Offered, Retries, Scenario, Service};
 use plimsoll_core::{Nanos, Slo, Statistic};
 use plimsoll_ratecontrol::{Api as TopologyApi, Branch, ServiceId, Topology};
@@ -98,6 +99,25 @@ const QUEUE_S: f64 = 2.0;
 const DEFAULT_TAIL: f64 = 0.95;
 
 impl Plan {
+    /// Reads a scenario and the files that it names. Returns what is doubtful in it, too.
+    ///
+    /// # Errors
+    /// What cannot be read, where, and what to write instead.
+    pub fn read(file: &FilePath) -> Result<(Plan, Vec<String>), String> {
+        let name = file.display().to_string();
+        let text = std::fs::read_to_string(file).map_err(|e| format!("{name}: cannot be read: {e}"))?;
+        let (scenario, warnings) =
+            config::parse::<Scenario>(&text, &name).map_err(|errors| errors.to_string())?;
+        let plan = Plan::new(&scenario, file.parent().unwrap_or(FilePath::new("")))?;
+        Ok((plan, warnings.iter().map(ToString::to_string).collect()))
+    }
+
+    /// Whose path one is.
+    pub fn api_of(&self, path: usize) -> &ApiPlan {
+        let at = self.apis.partition_point(|api| api.paths.end <= path);
+        &self.apis[at.min(self.apis.len() - 1)]
+    }
+
     /// Makes a scenario ready. Files that it names are relative to `directory`.
     ///
     /// # Errors
