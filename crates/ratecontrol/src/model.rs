@@ -171,8 +171,8 @@ impl Model {
     fn weigh(&mut self, service: ServiceId, view: &View<'_>, rates: &Rates) -> bool {
         let (mut load, mut wanted, mut limited) = (0.0, 0.0, false);
         let pairs = view.topology.pairs_of(service).iter();
-        for (nth, (&(api, calls), &pair)) in view.topology.users(service).iter().zip(pairs).enumerate() {
-            let weight = self.services[service.index()].cost(nth).map_or(0.0, |cost| cost * calls);
+        for (&(api, calls), &pair) in view.topology.users(service).iter().zip(pairs) {
+            let weight = self.services[service.index()].cost(api).map_or(0.0, |cost| cost * calls);
             self.weight[pair as usize] = weight;
             let (admitted, limit) = (self.apis[api.index()].admitted, rates.get(api));
             limited |= limit.is_some();
@@ -322,9 +322,7 @@ impl RateController for Model {
         for &api in freed {
             let Some(limit) = rates.get(api) else { continue };
             let mut uses = view.topology.uses(api).iter();
-            if uses
-                .all(|&(service, _)| view.knows(service) && self.services[service.index()].cost(0).is_some())
-            {
+            if uses.all(|&(service, _)| view.knows(service) && self.services[service.index()].is_learned()) {
                 // Nobody on the path would be overloaded if nobody was limited.
                 rates.lift(api, None, Why::Recover);
             } else if self.apis[api.index()].excess_s.is_none_or(|_| {
