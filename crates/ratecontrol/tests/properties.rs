@@ -182,6 +182,7 @@ proptest! {
                     Why::Recover => prop_assert!(!fleet.uses(decision.api).iter().any(|(s, _)| step.overload.is(*s))),
                     Why::Plan => prop_assert!(false, "only the model plans"),
                     Why::Unneeded | Why::Silence | Why::Gone => prop_assert_eq!(decision.rate_per_s, None),
+                    Why::Floor => prop_assert!(decision.rate_per_s > decision.before_per_s),
                 }
             }
             before = step.rates.to_vec();
