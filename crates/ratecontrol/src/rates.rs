@@ -17,7 +17,7 @@ pub enum Why {
     Plan,
     /// Less is sent than it was limited to, and nothing on its path is overloaded.
     Unneeded,
-    /// Nothing was heard of the API and its path for too long to go on limiting it.
+    /// Nothing was heard for too long of the service for whose sake it was limited.
     Silence,
     /// It is no longer in the topology, or nothing is known of its path.
     Gone,

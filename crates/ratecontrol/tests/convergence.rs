@@ -4,14 +4,16 @@ mod fluid;
 
 use fluid::{Fluid, Told};
 use plimsoll_core::Nanos;
-use plimsoll_ratecontrol::{Api, Observation, RateControl, Settings};
+use plimsoll_ratecontrol::aimd::Aimd;
+use plimsoll_ratecontrol::mimd::Mimd;
+use plimsoll_ratecontrol::{Api, Controller, Observation, RateControl, Settings, model};
 
 const SLO: Nanos = Nanos::from_secs(1);
 const FAST: f64 = 0.25;
 const TOLD: [(Told, f64, f64); 3] =
     [(Told::All, FAST, 2.0), (Told::Queue, FAST, 2.0), (Told::Served, 1.0, 6.0)];
 
-fn model() -> RateControl {
+fn by_model() -> RateControl {
     RateControl::new(Settings::default())
 }
 
@@ -24,7 +26,7 @@ fn figure_1() -> Fluid {
 #[test]
 fn nobody_is_starved_by_requests_that_are_refused_later() {
     for (told, step, most_s) in TOLD {
-        let (mut fleet, mut control) = (figure_1(), model());
+        let (mut fleet, mut control) = (figure_1(), by_model());
         let reached = fleet.reaches(&mut control, 9_000.0, step, told, 10.0);
         assert!(reached.is_some_and(|s| s <= most_s), "{reached:?} {told:?} every {step} s");
         let last = fleet.steps(&mut control, 20, step, told);
@@ -35,7 +37,7 @@ fn nobody_is_starved_by_requests_that_are_refused_later() {
 #[test]
 fn a_surge_a_loss_and_new_capacity_are_followed_within_seconds() {
     for (told, step, most_s) in TOLD {
-        let mut control = model();
+        let mut control = by_model();
         let apis = vec![Api::along([0, 1], SLO, 1), Api::along([0, 2], SLO, 1)];
         let mut fleet = Fluid::new(apis, &[9_000.0, 3_000.0, 3_000.0], &[1_000.0, 1_500.0]);
         fleet.steps(&mut control, (5.0 / step) as usize, step, told);
@@ -59,7 +61,7 @@ fn a_surge_a_loss_and_new_capacity_are_followed_within_seconds() {
 
 #[test]
 fn the_most_important_lose_nothing_that_their_path_could_carry() {
-    let mut control = model();
+    let mut control = by_model();
     let apis = vec![
         Api::along([0, 1], SLO, 1),
         Api::along([0, 2], SLO, 2),
@@ -74,7 +76,7 @@ fn the_most_important_lose_nothing_that_their_path_could_carry() {
 
 #[test]
 fn who_costs_less_is_preferred_once_that_is_known() {
-    let mut control = model();
+    let mut control = by_model();
     let apis = vec![Api::along([0], SLO, 1), Api::along([0], SLO, 1)];
     let mut fleet = Fluid::new(apis, &[3_000.0], &[1_000.0, 1_000.0]);
     fleet.work[1][0] = 3.0;
@@ -92,7 +94,7 @@ fn who_costs_less_is_preferred_once_that_is_known() {
 
 #[test]
 fn without_a_word_rates_freeze_then_relax_then_go() {
-    let (mut fleet, mut control) = (figure_1(), model());
+    let (mut fleet, mut control) = (figure_1(), by_model());
     fleet.steps(&mut control, 40, FAST, Told::All);
     let frozen = fleet.rates.clone();
     assert!(frozen.iter().all(Option::is_some));
@@ -115,7 +117,7 @@ fn without_a_word_rates_freeze_then_relax_then_go() {
 
 #[test]
 fn after_silence_control_goes_on() {
-    let (mut fleet, mut control) = (figure_1(), model());
+    let (mut fleet, mut control) = (figure_1(), by_model());
     fleet.steps(&mut control, 40, FAST, Told::All);
     for _ in 0..400 {
         fleet.now += Nanos::from_millis(250);
@@ -123,4 +125,43 @@ fn after_silence_control_goes_on() {
     }
     let reached = fleet.reaches(&mut control, 9_000.0, FAST, Told::All, 10.0);
     assert!(reached.is_some_and(|s| s <= 2.0), "{reached:?}");
+}
+
+/// What comes of the APIs goes on being told, as the sentries do.
+#[test]
+fn who_is_limited_for_services_that_fell_silent_is_let_go_whatever_else_is_told() {
+    for controller in [
+        Controller::Model(model::Settings::default()),
+        Controller::Mimd(Mimd::default()),
+        Controller::Aimd(Aimd::default()),
+    ] {
+        let settings = Settings { controller, ..Settings::default() };
+        let (mut fleet, mut control) = (figure_1(), RateControl::new(settings));
+        fleet.steps(&mut control, 160, FAST, Told::All);
+        let frozen = fleet.rates.clone();
+        assert!(frozen.iter().all(Option::is_some), "{controller:?}: {frozen:?}");
+        let mut silence = |seconds: u64| {
+            for _ in 0..4 * seconds {
+                let (_, mut apis) = fleet.run(FAST, Told::All);
+                // All too late, so that nobody would be recovered.
+                apis.iter_mut().for_each(|api| api.tail_latency = Some(SLO + SLO));
+                fleet.rates = control
+                    .step(fleet.now, &fleet.topology, &Observation { services: &[], apis: &apis })
+                    .rates
+                    .to_vec();
+            }
+            fleet.rates.clone()
+        };
+        let frozen_still = silence(10);
+        let relaxed = silence(10);
+        for ((frozen, still), relaxed) in frozen.iter().zip(&frozen_still).zip(&relaxed) {
+            let (frozen, still, relaxed) = (frozen.unwrap(), still.unwrap(), relaxed.unwrap());
+            assert!(
+                (still / frozen - 1.0).abs() < 0.15,
+                "{controller:?}: {still} of {frozen} after ten seconds"
+            );
+            assert!((relaxed / still - 2.0).abs() < 0.05, "{controller:?}: {relaxed} of {still} in ten more");
+        }
+        assert_eq!(silence(41), [None, None], "{controller:?}");
+    }
 }
