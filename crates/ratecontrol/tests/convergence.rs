@@ -6,7 +6,9 @@ use fluid::{Fluid, Told};
 use plimsoll_core::Nanos;
 use plimsoll_ratecontrol::aimd::Aimd;
 use plimsoll_ratecontrol::mimd::Mimd;
-use plimsoll_ratecontrol::{Api, Controller, Observation, RateControl, Settings, model};
+use plimsoll_ratecontrol::{
+    Api, ApiSignal, Controller, Observation, RateControl, ServiceId, ServiceSignal, Settings, Topology, model,
+};
 
 const SLO: Nanos = Nanos::from_secs(1);
 const FAST: f64 = 0.25;
@@ -163,5 +165,49 @@ fn who_is_limited_for_services_that_fell_silent_is_let_go_whatever_else_is_told(
             assert!((relaxed / still - 2.0).abs() < 0.05, "{controller:?}: {relaxed} of {still} in ten more");
         }
         assert_eq!(silence(41), [None, None], "{controller:?}");
+    }
+}
+
+/// What a service that nobody says is overloaded is thought to bear is a guess: it takes nothing away from anybody.
+#[test]
+fn who_calls_an_overloaded_service_loses_nothing_for_the_sake_of_another() {
+    let mut control = by_model();
+    let topology = Topology::new(2, vec![Api::along([0, 1], SLO, 1), Api::along([1], SLO, 1)]);
+    let service = |utilization, wait_ms, served| ServiceSignal {
+        utilization: Some(utilization),
+        queue_delay: Some(Nanos::from_millis(wait_ms)),
+        served_per_s: Some(served),
+    };
+    let api = |offered: f64| ApiSignal {
+        offered_per_s: Some(offered),
+        admitted_per_s: Some(offered),
+        goodput_per_s: Some(offered),
+        tail_latency: Some(Nanos::from_millis(200)),
+    };
+    // The second has long been nearly full, and waits are long but not too long: less than all would be let in if that were held against
+    // anybody.
+    for step in 1..=80 {
+        let services = [service(0.5, 0, 500.0), service(1.0, 99, 1_000.0)];
+        let apis = [api(500.0), api(500.0)];
+        let step = control.step(
+            Nanos::from_millis(250 * step),
+            &topology,
+            &Observation { services: &services, apis: &apis },
+        );
+        assert_eq!(step.rates, [None, None]);
+    }
+    // The first says that it is overloaded, by a little.
+    let services = [service(1.0, 101, 500.0), service(1.0, 99, 1_000.0)];
+    let apis = [api(500.0), api(500.0)];
+    for step in 81..=82 {
+        let step = control.step(
+            Nanos::from_millis(250 * step),
+            &topology,
+            &Observation { services: &services, apis: &apis },
+        );
+        assert_eq!(step.rates[1], None, "nobody on its path is overloaded");
+        for decision in step.decisions {
+            assert_eq!(decision.target, Some(ServiceId(0)), "{decision}");
+        }
     }
 }
