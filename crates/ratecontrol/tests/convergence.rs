@@ -168,6 +168,45 @@ fn who_is_limited_for_services_that_fell_silent_is_let_go_whatever_else_is_told(
     }
 }
 
+/// An old word is acted on once, however often something else is heard.
+#[test]
+fn steps_are_as_long_as_the_time_that_has_passed_and_only_for_news() {
+    let lowered = |step: f64, told_every: usize| {
+        let mut control = RateControl::new(Settings {
+            controller: Controller::Mimd(Mimd::default()),
+            ..Settings::default()
+        });
+        let topology = Topology::new(1, vec![Api::along([0], SLO, 1)]);
+        let services = [ServiceSignal { utilization: Some(1.0), ..ServiceSignal::default() }];
+        let apis = [ApiSignal {
+            offered_per_s: Some(2_000.0),
+            admitted_per_s: Some(1_000.0),
+            goodput_per_s: Some(0.0),
+            tail_latency: Some(SLO + SLO),
+        }];
+        let steps = (10.0 / step) as usize;
+        for nth in 0..=steps {
+            let services = if nth.is_multiple_of(told_every) { &services[..] } else { &[] };
+            let now = Nanos::from_secs_f64(1.0 + nth as f64 * step);
+            control.step(now, &topology, &Observation { services, apis: &apis });
+        }
+        control.rate(0).unwrap()
+    };
+    // Eleven actions: one at the beginning, and one a second.
+    let expected = 1_000.0 * 0.95f64.powi(11);
+    for (step, told_every) in [(1.0, 1), (0.25, 4), (0.25, 1), (0.05, 20), (0.05, 1)] {
+        let rate = lowered(step, told_every);
+        assert!(
+            (rate / expected - 1.0).abs() < 0.02,
+            "{rate} instead of {expected}: {step} s, told every {told_every}"
+        );
+    }
+    assert!(
+        (lowered(1.0, 5) / (1_000.0 * 0.95f64.powi(3)) - 1.0).abs() < 0.02,
+        "what is told later is one action"
+    );
+}
+
 /// What a service that nobody says is overloaded is thought to bear is a guess: it takes nothing away from anybody.
 #[test]
 fn who_calls_an_overloaded_service_loses_nothing_for_the_sake_of_another() {
