@@ -222,12 +222,18 @@ impl Shared {
     /// this one; so is who does not read.
     fn tell(&self, only: Option<u64>) {
         let Rates { revision, per_s } = self.rates.borrow().clone();
-        let answers = self.fleet.lock().assign(&per_s, (self.clock)());
+        let answers = {
+            let (mut fleet, now) = (self.fleet.lock(), (self.clock)());
+            match only {
+                Some(stream) => fleet.assign_one(stream, &per_s, now),
+                None => fleet.assign(&per_s, now),
+            }
+        };
         let listeners = self.listeners.lock();
         let deposed = listeners.iter().filter(|(_, listener)| listener.told != revision);
         let mut over: Vec<u64> = deposed.map(|(stream, _)| *stream).collect();
         for (stream, response) in answers {
-            if only.is_some_and(|only| only != stream) || over.contains(&stream) {
+            if over.contains(&stream) {
                 continue;
             }
             if let Some(listener) = listeners.get(&stream)
