@@ -21,12 +21,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::server::{Grpc, StreamingService};
-use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 use tower_service::Service as Tower;
 
 use crate::fleet::{Demand, Fleet, Unheard};
+use crate::incoming::{self, Opened, incoming};
 use crate::messages::{QuotaResponse, UsageReports};
 use crate::{LONGEST, PATH, REVISION, STEP};
 
@@ -89,7 +89,7 @@ impl Server {
         });
         let service = Service(Arc::clone(&shared));
         let serve = async move {
-            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+            let incoming = incoming(listener, incoming::MOST, incoming::PATIENCE);
             let server = tonic::transport::Server::builder()
                 .max_concurrent_streams(MOST_STREAMS_EACH)
                 .http2_keepalive_interval(Some(PING))
@@ -156,6 +156,9 @@ impl Shared {
     fn open(self: &Arc<Self>, request: Request<Streaming<UsageReports>>) -> Result<Response<Stream>, Status> {
         if !self.shows(request.metadata()) {
             return Err(Status::unauthenticated("the token is wrong, or missing"));
+        }
+        if let Some(opened) = request.extensions().get::<Opened>() {
+            opened.set();
         }
         if self.rates.has_changed().is_err() {
             return Err(Status::unavailable("nobody decides here any more"));
