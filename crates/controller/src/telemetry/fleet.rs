@@ -109,9 +109,9 @@ impl Directory {
         Branch { share: part * branch.share, services }
     }
 
-    /// What was told of each service since `since`, by place. What was told before has been said, and what was not told is not known.
+    /// What was told anew of each service since `since`, by place. What was told before has been said, and what was not told is not known.
     pub fn signals(&mut self, usage: &Usage, since: Nanos) -> Vec<ServiceSignal> {
-        let known = usage.services.iter().filter(|known| known.at > since);
+        let known = usage.services.iter().filter(|known| known.changed > since);
         let told: Vec<(ServiceId, f64)> =
             known.filter_map(|known| Some((self.place(&known.service)?, known.utilization))).collect();
         let mut signals = vec![ServiceSignal::default(); self.names.len()];
@@ -211,7 +211,8 @@ mod tests {
         let known = |service: &str, at, utilization| Known {
             service: service.to_owned(),
             utilization,
-            at: Nanos(at),
+            at: Nanos(30),
+            changed: Nanos(at),
         };
         let usage =
             Usage { services: vec![known("catalog", 20, 0.9), known("old", 10, 0.8)], ..Usage::default() };
