@@ -280,6 +280,7 @@ mod tests {
                     service: service.to_owned(),
                     utilization,
                     at: self.now,
+                    changed: self.now,
                 };
                 let services = vec![
                     known("catalog", (browse / 100.0).min(1.0)),

@@ -8,9 +8,9 @@ use crate::stepwise::{Actor, State};
 pub struct Aimd {
     /// The latency to keep, as a part of the SLO.
     pub target: f64,
-    /// What is added in a step, as a part of what users send: Breakwater adds by the number of its clients.
+    /// What is added in a second, as a part of what users send: Breakwater adds by the number of its clients.
     pub increase: f64,
-    /// What part is taken away in a step when latency is at twice its target; in proportion to the excess.
+    /// What part is taken away in a second when latency is at twice its target; in proportion to the excess.
     pub decrease: f64,
 }
 

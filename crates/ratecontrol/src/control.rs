@@ -37,7 +37,8 @@ pub struct Settings {
     /// An API that nothing is promised may be limited to this part of what is sent: if none of it were let in, nobody would see when
     /// more could be.
     pub probe: f64,
-    /// When nothing is heard any more, rates stay as they are for so long; what was overloaded counts as overloaded for so long.
+    /// When nothing is heard any more of the service for whose sake a rate is limited, that stays as it is for so long; what was
+    /// overloaded counts as overloaded for so long.
     pub freeze: Nanos,
     /// Then they double in every such time,
     pub relax: Nanos,
@@ -138,8 +139,9 @@ impl RateControl {
             promised.max(probe * offered)
         }));
         self.overload.look(now, topology, memory, &settings.overload, settings.freeze);
-        let view =
-            View { now, elapsed, freeze: settings.freeze, thresholds: &settings.overload, topology, memory };
+        let Settings { freeze, relax, release, .. } = *settings;
+        let thresholds = &settings.overload;
+        let view = View { now, elapsed, freeze, relax, release, thresholds, topology, memory };
         self.controller.learn(&view, &self.rates, &mut self.overload);
         self.overloaded.clear();
         self.overloaded.extend(self.overload.iter());
@@ -166,25 +168,22 @@ impl RateControl {
     }
 }
 
-/// Lifts the limit of an API that needs none, and relaxes that of one that nothing was heard of. Whether it is still limited, and the
-/// controller may recover it.
+/// Lifts the limit of an API that needs none, and relaxes that of one for whose sake it is limited nothing was heard of. Whether it is
+/// still limited, and the controller may recover it.
 fn let_go(api: ApiId, view: &View<'_>, settings: &Settings, rates: &mut Rates) -> bool {
     let Some(limit) = rates.get(api) else { return false };
     if view.topology.uses(api).is_empty() {
         rates.lift(api, None, Why::Gone);
         return false;
     }
-    let on_path =
-        view.topology.uses(api).iter().filter_map(|&(service, _)| view.memory.service_heard(service));
-    let heard = on_path.chain(view.memory.api_heard(api)).max().unwrap_or(Nanos::ZERO);
-    let silent = view.now.since(heard);
+    // What comes is no sign of what the service can do for whose sake it is limited.
+    let silent = view.now.since(view.heard_for(api, rates.target(api)).unwrap_or(Nanos::ZERO));
     if silent > settings.release {
         rates.lift(api, None, Why::Silence);
         return false;
     }
     if silent > settings.freeze {
-        let doubled = view.elapsed.as_secs_f64() / settings.relax.as_secs_f64().max(1e-3);
-        rates.set(api, limit * doubled.min(60.0).exp2(), None, None, Why::Silence);
+        rates.set(api, limit * view.relaxed(), None, None, Why::Silence);
         return false;
     }
     let binds = view.memory.api(api).offered_per_s.is_none_or(|offered| offered > limit * 0.95);

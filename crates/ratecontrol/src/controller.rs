@@ -17,6 +17,10 @@ pub struct View<'a> {
     pub elapsed: Nanos,
     /// What is older than this is no longer believed.
     pub freeze: Nanos,
+    /// From then on limits that it was the reason for double in every such time,
+    pub relax: Nanos,
+    /// and what is older than this is no reason any more.
+    pub release: Nanos,
     /// When services count as overloaded.
     pub thresholds: &'a Thresholds,
     /// The fleet.
@@ -29,6 +33,24 @@ impl View<'_> {
     /// Whether what is known of a service may be believed.
     pub fn knows(&self, service: ServiceId) -> bool {
         self.memory.service_heard(service).is_some_and(|heard| self.now.since(heard) <= self.freeze)
+    }
+
+    /// Whether limits for the sake of a service that nothing is heard of may still be in force.
+    pub fn remembers(&self, service: ServiceId) -> bool {
+        self.memory.service_heard(service).is_some_and(|heard| self.now.since(heard) <= self.release)
+    }
+
+    /// By how much limits grow in this step that nobody is heard of any more who was the reason for them.
+    pub fn relaxed(&self) -> f64 {
+        (self.elapsed.as_secs_f64() / self.relax.as_secs_f64().max(1e-3)).min(60.0).exp2()
+    }
+
+    /// When anything was last heard of the service that an API is limited for; where that is not known, of any on its path.
+    pub fn heard_for(&self, api: ApiId, target: Option<ServiceId>) -> Option<Nanos> {
+        let path = || self.topology.uses(api).iter().map(|&(service, _)| service);
+        let target = target.filter(|&target| path().any(|service| service == target));
+        let heard = |service| self.memory.service_heard(service);
+        target.and_then(heard).or_else(|| path().filter_map(heard).max())
     }
 
     /// How long requests may wait at a service before it counts as overloaded.

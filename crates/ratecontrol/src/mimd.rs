@@ -5,7 +5,7 @@ use crate::stepwise::{Actor, State};
 /// Multiplicative increase, multiplicative decrease.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mimd {
-    /// The part that is taken away in a step,
+    /// The part that is taken away in a second,
     pub decrease: f64,
     /// and that is added.
     pub increase: f64,

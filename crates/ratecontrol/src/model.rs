@@ -49,6 +49,8 @@ impl Default for Settings {
 const HOLD: f64 = 0.92;
 /// An API is limited once it shall get less than this part of what is sent: what is less off than that is noise.
 const CLEARLY: f64 = 0.97;
+/// A service that is filled beyond this part of its room keeps others out.
+const ALL: f64 = 0.99;
 /// A tail latency above this part of the SLO is too close to it.
 const LATE: f64 = 0.8;
 /// A limit is lifted once this many steps running there was room for all that is sent.
@@ -89,8 +91,20 @@ pub struct Model {
     flows: Vec<f64>,
     plan: Plan,
     /// Services of a cluster, and the row of each.
-    touched: Vec<(ServiceId, f64, f64)>,
+    touched: Vec<Touched>,
     place: Vec<u32>,
+}
+
+/// A service that those of a cluster call, and the load that it has
+#[derive(Clone, Copy, Debug)]
+struct Touched {
+    service: ServiceId,
+    /// by others, who are not decided about here,
+    others: f64,
+    /// by those of the cluster as things are,
+    now: f64,
+    /// and if all of them were let in.
+    most: f64,
 }
 
 impl Model {
@@ -167,21 +181,23 @@ impl Model {
         self.services[service.index()].learn(&seen, &Goal { utilization, wait, drain });
     }
 
-    /// The loads of a service by what is admitted and by what would be, and whether anybody who calls it is limited.
-    fn weigh(&mut self, service: ServiceId, view: &View<'_>, rates: &Rates) -> bool {
-        let (mut load, mut wanted, mut limited) = (0.0, 0.0, false);
+    /// The loads of a service by what is admitted and by what would be, and whether anybody who calls it is limited: at all, and for its
+    /// sake.
+    fn weigh(&mut self, service: ServiceId, view: &View<'_>, rates: &Rates) -> (bool, bool) {
+        let (mut load, mut wanted, mut limited, mut for_it) = (0.0, 0.0, false, false);
         let pairs = view.topology.pairs_of(service).iter();
-        for (nth, (&(api, calls), &pair)) in view.topology.users(service).iter().zip(pairs).enumerate() {
-            let weight = self.services[service.index()].cost(nth).map_or(0.0, |cost| cost * calls);
+        for (&(api, calls), &pair) in view.topology.users(service).iter().zip(pairs) {
+            let weight = self.services[service.index()].cost(api).map_or(0.0, |cost| cost * calls);
             self.weight[pair as usize] = weight;
             let (admitted, limit) = (self.apis[api.index()].admitted, rates.get(api));
             limited |= limit.is_some();
+            for_it |= limit.is_some() && rates.target(api) == Some(service);
             load += weight * admitted;
             wanted += weight * if limit.is_some() { self.wants(api, limit) } else { admitted };
         }
         self.load[service.index()] = load;
         self.wanted[service.index()] = wanted;
-        limited
+        (limited, for_it)
     }
 
     /// Requests a second that an API could use. Of one that is limited and whose senders are not counted it is assumed to be more than it
@@ -197,12 +213,10 @@ impl Model {
         for &api in cluster.apis {
             let (limit, known) = (rates.get(api), &self.apis[api.index()]);
             let uses = view.topology.uses(api);
-            let most = self.wants(api, limit);
-            let current = limit.unwrap_or(most).min(most);
             // Less than now there is only for the sake of an overload that was seen: that one would come is a guess.
             let seen = uses.iter().any(|&(service, _)| self.services[service.index()].held);
-            let most = if seen || limit.is_some() { most } else { known.admitted };
-            let current = current.min(most);
+            let most = if seen || limit.is_some() { self.wants(api, limit) } else { known.admitted };
+            let current = limit.unwrap_or(most).min(most);
             let least = if seen { rates.floor(api).min(most) } else { current };
             let priority = view.topology.api(api).priority;
             self.plan.demands.push(Demand { api, least, most, current, priority });
@@ -221,22 +235,36 @@ impl Model {
                 let place = &mut self.place[service.index()];
                 if *place == NOWHERE {
                     *place = self.touched.len() as u32;
-                    // What others bring, who are not decided about here.
-                    self.touched.push((service, self.load[service.index()], 0.0));
+                    let others = self.load[service.index()];
+                    self.touched.push(Touched { service, others, now: 0.0, most: 0.0 });
                 }
-                let (_, others, most) = &mut self.touched[*place as usize];
-                *others -= weight * self.apis[demand.api.index()].admitted;
-                *most += weight * demand.most;
+                let touched = &mut self.touched[*place as usize];
+                let admitted = self.apis[demand.api.index()].admitted;
+                touched.others -= weight * admitted;
+                touched.now += weight * demand.current.max(admitted);
+                touched.most += weight * demand.most;
             }
         }
         let services = &self.services;
-        let room = |service: ServiceId, others: f64| services[service.index()].allowed() - others.max(0.0);
-        self.touched.iter().for_each(|&(service, ..)| self.place[service.index()] = NOWHERE);
-        self.touched.retain(|&(service, others, most)| most > 0.0 && most > room(service, others));
+        let room = |touched: &Touched| {
+            // Of whom nothing is known nothing is expected, but that it could do what it does now.
+            if !view.knows(touched.service) {
+                return touched.now * view.relaxed();
+            }
+            let service = &services[touched.service.index()];
+            let room = |allowed: f64| (allowed - touched.others.max(0.0)).max(0.0);
+            if service.held {
+                return room(service.allowed());
+            }
+            // That it would be overloaded is a guess: that takes nothing away from anybody, and so gives no more than it thinks there is.
+            room(service.allowed().min(1.0)).max(touched.now)
+        };
+        self.touched.iter().for_each(|touched| self.place[touched.service.index()] = NOWHERE);
+        self.touched.retain(|touched| view.remembers(touched.service) && touched.most > room(touched));
         let apis = self.plan.demands.len();
-        for (row, &(service, others, _)) in self.touched.iter().enumerate() {
-            self.place[service.index()] = row as u32;
-            self.plan.rhs.push(room(service, others).max(0.0));
+        for (row, touched) in self.touched.iter().enumerate() {
+            self.place[touched.service.index()] = row as u32;
+            self.plan.rhs.push(room(touched));
         }
         self.plan.rows.resize(self.touched.len() * apis, 0.0);
         for (column, demand) in self.plan.demands.iter().enumerate() {
@@ -248,10 +276,10 @@ impl Model {
                 }
             }
         }
-        self.touched.iter().for_each(|&(service, ..)| self.place[service.index()] = NOWHERE);
+        self.touched.iter().for_each(|touched| self.place[touched.service.index()] = NOWHERE);
     }
 
-    /// The service that keeps an API from getting more: the fullest of those that it calls.
+    /// The service that keeps an API from getting more: the fullest of those that it calls. Of several that are full, one that is overloaded.
     fn bottleneck(&self, column: usize) -> Option<ServiceId> {
         let apis = self.plan.demands.len();
         let filled = |row: usize| {
@@ -260,7 +288,14 @@ impl Model {
             used / self.plan.rhs[row].max(1e-9)
         };
         let calls = (0..self.touched.len()).filter(|row| self.plan.rows[row * apis + column] > 0.0);
-        calls.max_by(|&a, &b| filled(a).total_cmp(&filled(b))).map(|row| self.touched[row].0)
+        let rank = |row: usize| {
+            let (filled, service) = (filled(row), self.touched[row].service);
+            (filled > ALL && self.services[service.index()].held, filled)
+        };
+        let ranked = calls.map(|row| (rank(row), self.touched[row].service));
+        ranked
+            .max_by(|((a, full_a), _), ((b, full_b), _)| a.cmp(b).then(full_a.total_cmp(full_b)))
+            .map(|(_, service)| service)
     }
 }
 
@@ -280,11 +315,11 @@ impl RateController for Model {
             if view.memory.service_heard(service) == Some(view.now) {
                 self.learn_service(service, view);
             }
-            let limited = self.weigh(service, view, rates);
+            let (limited, for_it) = self.weigh(service, view, rates);
             let wanted = self.wanted[service.index()];
             let known = &mut self.services[service.index()];
             // Limits relieved it; if they went, it would be overloaded again. And raising them must not overload another.
-            let again = limited && view.knows(service) && known.held && wanted > HOLD;
+            let again = for_it && view.knows(service) && known.held && wanted > HOLD;
             known.held = overload.is(service) || again;
             if again || (limited && view.knows(service) && wanted > 1.0) {
                 overload.hold(service);
@@ -322,9 +357,7 @@ impl RateController for Model {
         for &api in freed {
             let Some(limit) = rates.get(api) else { continue };
             let mut uses = view.topology.uses(api).iter();
-            if uses
-                .all(|&(service, _)| view.knows(service) && self.services[service.index()].cost(0).is_some())
-            {
+            if uses.all(|&(service, _)| view.knows(service) && self.services[service.index()].is_learned()) {
                 // Nobody on the path would be overloaded if nobody was limited.
                 rates.lift(api, None, Why::Recover);
             } else if self.apis[api.index()].excess_s.is_none_or(|_| {

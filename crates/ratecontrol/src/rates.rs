@@ -17,10 +17,12 @@ pub enum Why {
     Plan,
     /// Less is sent than it was limited to, and nothing on its path is overloaded.
     Unneeded,
-    /// Nothing was heard of the API and its path for too long to go on limiting it.
+    /// Nothing was heard for too long of the service for whose sake it was limited.
     Silence,
     /// It is no longer in the topology, or nothing is known of its path.
     Gone,
+    /// More is promised by now than it was limited to, or so much is sent that less would be too little to see how it fares.
+    Floor,
 }
 
 /// In the words that the operator knows.
@@ -33,6 +35,7 @@ impl fmt::Display for Why {
             Why::Unneeded => "no longer needed",
             Why::Silence => "nothing was heard for too long",
             Why::Gone => "its path is not known",
+            Why::Floor => "as little as it may be limited to",
         })
     }
 }
@@ -101,10 +104,9 @@ impl Rates {
         self.decisions.clear();
         for api in 0..self.limits.len() {
             // A promise may have been made since.
-            let floor = self.floors[api];
-            if let Some(limit) = self.limits[api].as_mut().filter(|limit| limit.per_s < floor) {
-                limit.per_s = floor;
-                self.rates[api] = Some(floor);
+            let api = ApiId(api as u32);
+            if let Some(limit) = self.get(api).filter(|&limit| limit < self.floor(api)) {
+                self.set(api, limit, None, None, Why::Floor);
             }
         }
     }
@@ -129,10 +131,10 @@ impl Rates {
         let before = place.map(|limit| limit.per_s);
         let idle = place.and_then(|limit| limit.idle);
         *place = Some(Limit { per_s, target: target.or(place.and_then(|limit| limit.target)), idle });
+        self.rates[api.index()] = Some(per_s);
         if before.is_some_and(|before| (before - per_s).abs() <= NOTHING * per_s) {
             return;
         }
-        self.rates[api.index()] = Some(per_s);
         let action = before.map_or(0.0, |before| if before > 0.0 { per_s / before - 1.0 } else { 0.0 });
         let (before_per_s, rate_per_s) = (before, Some(per_s));
         self.decisions.push(Decision { api, cluster, target, before_per_s, rate_per_s, action, why });

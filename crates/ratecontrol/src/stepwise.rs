@@ -2,6 +2,10 @@
 //! at the cost of its least important callers; those on whose paths nothing is overloaded any more recover, the most important first. By
 //! how much an [`Actor`] says.
 
+use std::collections::HashMap;
+
+use plimsoll_core::Nanos;
+
 use crate::clusters::Cluster;
 use crate::controller::{RateController, View};
 use crate::rates::{Rates, Why};
@@ -25,24 +29,36 @@ pub trait Actor: Send {
     /// Its name, as in reports.
     fn name(&self) -> &'static str;
 
-    /// The part of the rates to add or, where negative, to take away. It is clamped to [`ACTIONS`]; what is no number is zero.
+    /// The part of the rates to add or, where negative, to take away in a second. It is clamped to [`ACTIONS`]; what is no number is zero.
     fn act(&mut self, state: &State) -> f64;
 }
 
 /// The greatest action, either way (section 4.3).
 pub const ACTIONS: f64 = 0.5;
 
+/// The paper acts once a second. Where signals come more often each action is that part of one that has passed since the last one; after
+/// a longer time it is one.
+const WHOLE_S: f64 = 1.0;
+
 /// API-wise control with an actor.
 #[derive(Clone, Debug)]
 pub struct Stepwise<A> {
     actor: A,
     freed: Vec<(Option<ServiceId>, ApiId)>,
+    /// When something was last done for the sake of each service.
+    acted: HashMap<Option<ServiceId>, Nanos>,
 }
 
 impl<A: Actor> Stepwise<A> {
     /// With this actor.
     pub fn new(actor: A) -> Stepwise<A> {
-        Stepwise { actor, freed: Vec::new() }
+        Stepwise { actor, freed: Vec::new(), acted: HashMap::new() }
+    }
+
+    /// What part of an action is due for the sake of these services; one where nothing was done for any of them yet.
+    fn part(&mut self, services: impl Iterator<Item = Option<ServiceId>>, now: Nanos) -> f64 {
+        let last = services.filter_map(|service| self.acted.insert(service, now)).max();
+        last.map_or(1.0, |last| (now.since(last).as_secs_f64() / WHOLE_S).min(1.0))
     }
 
     fn act(&mut self, state: Option<State>) -> f64 {
@@ -57,11 +73,16 @@ impl<A: Actor> RateController for Stepwise<A> {
     }
 
     fn control(&mut self, cluster: Cluster<'_>, view: &View<'_>, rates: &mut Rates) {
+        // What was already acted on is not acted on again.
+        if !cluster.services.iter().any(|&service| view.memory.service_heard(service) == Some(view.now)) {
+            return;
+        }
+        let part = self.part(cluster.services.iter().copied().map(Some), view.now);
         let fewest = |service: &&ServiceId| view.topology.users(**service).len();
         let Some(&target) = cluster.services.iter().min_by_key(fewest) else { return };
         let candidates = || view.topology.users(target).iter().map(|&(api, _)| api);
         // An action upwards leads nowhere: on the path of each candidate there is the target.
-        let action = self.act(state(candidates(), view, rates)).min(0.0);
+        let action = part * self.act(state(candidates(), view, rates)).min(0.0);
         let rate =
             |api: ApiId, rates: &Rates| enters(api, view, rates).filter(|&rate| rate > rates.floor(api));
         // Who has nothing left to give is not asked; then it is the turn of the next in importance.
@@ -87,12 +108,16 @@ impl<A: Actor> RateController for Stepwise<A> {
         groups.extend(freed.iter().filter(|&&api| binds(api)).map(|&api| (rates.target(api), api)));
         groups.sort_unstable();
         for group in groups.chunk_by(|a, b| a.0 == b.0) {
-            let apis = || group.iter().map(|&(_, api)| api);
-            let action = self.act(state(apis(), view, rates)).max(0.0);
+            let (target, apis) = (group[0].0, || group.iter().map(|&(_, api)| api));
+            if apis().all(|api| view.heard_for(api, target) != Some(view.now)) {
+                continue;
+            }
+            let part = self.part(std::iter::once(target), view.now);
+            let action = part * self.act(state(apis(), view, rates)).max(0.0);
             let Some(first) = apis().map(|api| view.topology.api(api).priority).min() else { continue };
             for api in apis().filter(|&api| view.topology.api(api).priority == first) {
                 if let Some(rate) = rates.get(api).filter(|_| action > 0.0) {
-                    rates.set(api, rate * (1.0 + action), None, group[0].0, Why::Recover);
+                    rates.set(api, rate * (1.0 + action), None, target, Why::Recover);
                 }
             }
         }

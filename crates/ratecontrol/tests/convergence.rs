@@ -4,14 +4,18 @@ mod fluid;
 
 use fluid::{Fluid, Told};
 use plimsoll_core::Nanos;
-use plimsoll_ratecontrol::{Api, Observation, RateControl, Settings};
+use plimsoll_ratecontrol::aimd::Aimd;
+use plimsoll_ratecontrol::mimd::Mimd;
+use plimsoll_ratecontrol::{
+    Api, ApiSignal, Controller, Observation, RateControl, ServiceId, ServiceSignal, Settings, Topology, model,
+};
 
 const SLO: Nanos = Nanos::from_secs(1);
 const FAST: f64 = 0.25;
 const TOLD: [(Told, f64, f64); 3] =
     [(Told::All, FAST, 2.0), (Told::Queue, FAST, 2.0), (Told::Served, 1.0, 6.0)];
 
-fn model() -> RateControl {
+fn by_model() -> RateControl {
     RateControl::new(Settings::default())
 }
 
@@ -24,7 +28,7 @@ fn figure_1() -> Fluid {
 #[test]
 fn nobody_is_starved_by_requests_that_are_refused_later() {
     for (told, step, most_s) in TOLD {
-        let (mut fleet, mut control) = (figure_1(), model());
+        let (mut fleet, mut control) = (figure_1(), by_model());
         let reached = fleet.reaches(&mut control, 9_000.0, step, told, 10.0);
         assert!(reached.is_some_and(|s| s <= most_s), "{reached:?} {told:?} every {step} s");
         let last = fleet.steps(&mut control, 20, step, told);
@@ -35,7 +39,7 @@ fn nobody_is_starved_by_requests_that_are_refused_later() {
 #[test]
 fn a_surge_a_loss_and_new_capacity_are_followed_within_seconds() {
     for (told, step, most_s) in TOLD {
-        let mut control = model();
+        let mut control = by_model();
         let apis = vec![Api::along([0, 1], SLO, 1), Api::along([0, 2], SLO, 1)];
         let mut fleet = Fluid::new(apis, &[9_000.0, 3_000.0, 3_000.0], &[1_000.0, 1_500.0]);
         fleet.steps(&mut control, (5.0 / step) as usize, step, told);
@@ -59,7 +63,7 @@ fn a_surge_a_loss_and_new_capacity_are_followed_within_seconds() {
 
 #[test]
 fn the_most_important_lose_nothing_that_their_path_could_carry() {
-    let mut control = model();
+    let mut control = by_model();
     let apis = vec![
         Api::along([0, 1], SLO, 1),
         Api::along([0, 2], SLO, 2),
@@ -74,7 +78,7 @@ fn the_most_important_lose_nothing_that_their_path_could_carry() {
 
 #[test]
 fn who_costs_less_is_preferred_once_that_is_known() {
-    let mut control = model();
+    let mut control = by_model();
     let apis = vec![Api::along([0], SLO, 1), Api::along([0], SLO, 1)];
     let mut fleet = Fluid::new(apis, &[3_000.0], &[1_000.0, 1_000.0]);
     fleet.work[1][0] = 3.0;
@@ -92,7 +96,7 @@ fn who_costs_less_is_preferred_once_that_is_known() {
 
 #[test]
 fn without_a_word_rates_freeze_then_relax_then_go() {
-    let (mut fleet, mut control) = (figure_1(), model());
+    let (mut fleet, mut control) = (figure_1(), by_model());
     fleet.steps(&mut control, 40, FAST, Told::All);
     let frozen = fleet.rates.clone();
     assert!(frozen.iter().all(Option::is_some));
@@ -115,7 +119,7 @@ fn without_a_word_rates_freeze_then_relax_then_go() {
 
 #[test]
 fn after_silence_control_goes_on() {
-    let (mut fleet, mut control) = (figure_1(), model());
+    let (mut fleet, mut control) = (figure_1(), by_model());
     fleet.steps(&mut control, 40, FAST, Told::All);
     for _ in 0..400 {
         fleet.now += Nanos::from_millis(250);
@@ -123,4 +127,126 @@ fn after_silence_control_goes_on() {
     }
     let reached = fleet.reaches(&mut control, 9_000.0, FAST, Told::All, 10.0);
     assert!(reached.is_some_and(|s| s <= 2.0), "{reached:?}");
+}
+
+/// What comes of the APIs goes on being told, as the sentries do.
+#[test]
+fn who_is_limited_for_services_that_fell_silent_is_let_go_whatever_else_is_told() {
+    for controller in [
+        Controller::Model(model::Settings::default()),
+        Controller::Mimd(Mimd::default()),
+        Controller::Aimd(Aimd::default()),
+    ] {
+        let settings = Settings { controller, ..Settings::default() };
+        let (mut fleet, mut control) = (figure_1(), RateControl::new(settings));
+        fleet.steps(&mut control, 160, FAST, Told::All);
+        let frozen = fleet.rates.clone();
+        assert!(frozen.iter().all(Option::is_some), "{controller:?}: {frozen:?}");
+        let mut silence = |seconds: u64| {
+            for _ in 0..4 * seconds {
+                let (_, mut apis) = fleet.run(FAST, Told::All);
+                // All too late, so that nobody would be recovered.
+                apis.iter_mut().for_each(|api| api.tail_latency = Some(SLO + SLO));
+                fleet.rates = control
+                    .step(fleet.now, &fleet.topology, &Observation { services: &[], apis: &apis })
+                    .rates
+                    .to_vec();
+            }
+            fleet.rates.clone()
+        };
+        let frozen_still = silence(10);
+        let relaxed = silence(10);
+        for ((frozen, still), relaxed) in frozen.iter().zip(&frozen_still).zip(&relaxed) {
+            let (frozen, still, relaxed) = (frozen.unwrap(), still.unwrap(), relaxed.unwrap());
+            assert!(
+                (still / frozen - 1.0).abs() < 0.15,
+                "{controller:?}: {still} of {frozen} after ten seconds"
+            );
+            assert!((relaxed / still - 2.0).abs() < 0.05, "{controller:?}: {relaxed} of {still} in ten more");
+        }
+        assert_eq!(silence(41), [None, None], "{controller:?}");
+    }
+}
+
+/// An old word is acted on once, however often something else is heard.
+#[test]
+fn steps_are_as_long_as_the_time_that_has_passed_and_only_for_news() {
+    let lowered = |step: f64, told_every: usize| {
+        let mut control = RateControl::new(Settings {
+            controller: Controller::Mimd(Mimd::default()),
+            ..Settings::default()
+        });
+        let topology = Topology::new(1, vec![Api::along([0], SLO, 1)]);
+        let services = [ServiceSignal { utilization: Some(1.0), ..ServiceSignal::default() }];
+        let apis = [ApiSignal {
+            offered_per_s: Some(2_000.0),
+            admitted_per_s: Some(1_000.0),
+            goodput_per_s: Some(0.0),
+            tail_latency: Some(SLO + SLO),
+        }];
+        let steps = (10.0 / step) as usize;
+        for nth in 0..=steps {
+            let services = if nth.is_multiple_of(told_every) { &services[..] } else { &[] };
+            let now = Nanos::from_secs_f64(1.0 + nth as f64 * step);
+            control.step(now, &topology, &Observation { services, apis: &apis });
+        }
+        control.rate(0).unwrap()
+    };
+    // Eleven actions: one at the beginning, and one a second.
+    let expected = 1_000.0 * 0.95f64.powi(11);
+    for (step, told_every) in [(1.0, 1), (0.25, 4), (0.25, 1), (0.05, 20), (0.05, 1)] {
+        let rate = lowered(step, told_every);
+        assert!(
+            (rate / expected - 1.0).abs() < 0.02,
+            "{rate} instead of {expected}: {step} s, told every {told_every}"
+        );
+    }
+    assert!(
+        (lowered(1.0, 5) / (1_000.0 * 0.95f64.powi(3)) - 1.0).abs() < 0.02,
+        "what is told later is one action"
+    );
+}
+
+/// What a service that nobody says is overloaded is thought to bear is a guess: it takes nothing away from anybody.
+#[test]
+fn who_calls_an_overloaded_service_loses_nothing_for_the_sake_of_another() {
+    let mut control = by_model();
+    let topology = Topology::new(2, vec![Api::along([0, 1], SLO, 1), Api::along([1], SLO, 1)]);
+    let service = |utilization, wait_ms, served| ServiceSignal {
+        utilization: Some(utilization),
+        queue_delay: Some(Nanos::from_millis(wait_ms)),
+        served_per_s: Some(served),
+    };
+    let api = |offered: f64| ApiSignal {
+        offered_per_s: Some(offered),
+        admitted_per_s: Some(offered),
+        goodput_per_s: Some(offered),
+        tail_latency: Some(Nanos::from_millis(200)),
+    };
+    // The second has long been nearly full, and waits are long but not too long: less than all would be let in if that were held against
+    // anybody.
+    for step in 1..=80 {
+        let services = [service(0.5, 0, 500.0), service(1.0, 99, 1_000.0)];
+        let apis = [api(500.0), api(500.0)];
+        let step = control.step(
+            Nanos::from_millis(250 * step),
+            &topology,
+            &Observation { services: &services, apis: &apis },
+        );
+        assert_eq!(step.rates, [None, None]);
+    }
+    // The first says that it is overloaded, by a little.
+    let services = [service(1.0, 101, 500.0), service(1.0, 99, 1_000.0)];
+    let apis = [api(500.0), api(500.0)];
+    for step in 81..=82 {
+        let step = control.step(
+            Nanos::from_millis(250 * step),
+            &topology,
+            &Observation { services: &services, apis: &apis },
+        );
+        assert_eq!(step.rates[1], None, "nobody on its path is overloaded");
+        for decision in step.decisions {
+            assert_eq!(decision.target, Some(ServiceId(0)), "{decision}");
+        }
+    }
 }

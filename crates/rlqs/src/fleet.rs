@@ -172,8 +172,29 @@ impl Fleet {
 
     /// What everybody is to be told, by stream, where so much of each class may enter in all.
     pub fn assign(&mut self, per_s: &[Option<f64>], now: Nanos) -> Vec<(u64, QuotaResponse)> {
+        self.assign_to(|_| true, per_s, now)
+    }
+
+    /// What one stream is to be told. The others have what they were told, until they are told something else.
+    pub fn assign_one(
+        &mut self,
+        stream: u64,
+        per_s: &[Option<f64>],
+        now: Nanos,
+    ) -> Vec<(u64, QuotaResponse)> {
+        self.assign_to(|other| other == stream, per_s, now)
+    }
+
+    fn assign_to(
+        &mut self,
+        is_told: impl Fn(u64) -> bool,
+        per_s: &[Option<f64>],
+        now: Nanos,
+    ) -> Vec<(u64, QuotaResponse)> {
         let mut actions: BTreeMap<u64, Vec<BucketAction>> = BTreeMap::new();
-        for (&stream, Stream { buckets, .. }) in &mut self.streams {
+        for (&stream, Stream { buckets, .. }) in
+            self.streams.iter_mut().filter(|(stream, _)| is_told(**stream))
+        {
             for silent in buckets.extract_if(.., |bucket| now.since(bucket.heard) >= SILENT) {
                 actions.entry(stream).or_default().push(abandon(silent.id));
             }
@@ -188,7 +209,8 @@ impl Fleet {
                 takers.iter().map(|(.., bucket)| bucket.per_s.map(|[offered, _]| offered)).collect();
             let rate = per_s.get(class).copied().flatten();
             let shares = rate.map(|rate| divide(rate, &demands));
-            for (i, (stream, refills, bucket)) in takers.into_iter().enumerate() {
+            let takers = takers.into_iter().enumerate().filter(|(_, (stream, ..))| is_told(*stream));
+            for (i, (stream, refills, bucket)) in takers {
                 let could = shares.as_ref().map(|shares| shares[i]);
                 if !(refills && could.zip(bucket.told).is_some_and(|(could, told)| keeps(told, could))) {
                     bucket.told = could;
@@ -297,6 +319,27 @@ mod tests {
         fleet.close(third);
         let after = told(&mut fleet, &[Some(300.0), None], MS(2_002));
         assert_eq!((after.len(), per_s(&after, one)), (1, 300.0));
+    }
+
+    #[test]
+    fn who_comes_is_told_alone_and_nobody_is_thought_to_have_been() {
+        let (mut fleet, one, other) = two();
+        let rates = [Some(300.0), None];
+        let before = told(&mut fleet, &rates, MS(2_000));
+        let third = fleet.open(false);
+        fleet.report(third, vec![usage("a", 1, 0)], MS(2_000));
+        let answers = fleet.assign_one(third, &rates, MS(2_000));
+        assert_eq!(answers.iter().map(|(stream, _)| *stream).collect::<Vec<_>>(), [third]);
+        for (stream, part) in [(one, 0.0), (other, 0.0), (third, 100.0)] {
+            let told = fleet.streams[&stream].buckets[0].told.unwrap();
+            let expected = if part > 0.0 { part } else { per_s(&before, stream) };
+            assert!((told - expected).abs() < 2.0, "{stream}: {told} instead of {expected}");
+        }
+        // Whoever has fallen silent is still to be told so.
+        fleet.report(third, vec![usage("a", 1, 0)], MS(61_000));
+        fleet.assign_one(third, &rates, MS(63_000));
+        let answers = fleet.assign(&rates, MS(63_000));
+        assert_eq!(answers.iter().map(|(stream, _)| *stream).collect::<Vec<_>>(), [one, other, third]);
     }
 
     #[test]

@@ -20,6 +20,7 @@
 pub mod assignment;
 pub mod client;
 pub mod fleet;
+mod incoming;
 pub mod messages;
 pub mod server;
 

@@ -21,12 +21,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::server::{Grpc, StreamingService};
-use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 use tower_service::Service as Tower;
 
 use crate::fleet::{Demand, Fleet, Unheard};
+use crate::incoming::{self, Opened, incoming};
 use crate::messages::{QuotaResponse, UsageReports};
 use crate::{LONGEST, PATH, REVISION, STEP};
 
@@ -89,7 +89,7 @@ impl Server {
         });
         let service = Service(Arc::clone(&shared));
         let serve = async move {
-            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+            let incoming = incoming(listener, incoming::MOST, incoming::PATIENCE);
             let server = tonic::transport::Server::builder()
                 .max_concurrent_streams(MOST_STREAMS_EACH)
                 .http2_keepalive_interval(Some(PING))
@@ -157,6 +157,9 @@ impl Shared {
         if !self.shows(request.metadata()) {
             return Err(Status::unauthenticated("the token is wrong, or missing"));
         }
+        if let Some(opened) = request.extensions().get::<Opened>() {
+            opened.set();
+        }
         if self.rates.has_changed().is_err() {
             return Err(Status::unavailable("nobody decides here any more"));
         }
@@ -222,12 +225,18 @@ impl Shared {
     /// this one; so is who does not read.
     fn tell(&self, only: Option<u64>) {
         let Rates { revision, per_s } = self.rates.borrow().clone();
-        let answers = self.fleet.lock().assign(&per_s, (self.clock)());
+        let answers = {
+            let (mut fleet, now) = (self.fleet.lock(), (self.clock)());
+            match only {
+                Some(stream) => fleet.assign_one(stream, &per_s, now),
+                None => fleet.assign(&per_s, now),
+            }
+        };
         let listeners = self.listeners.lock();
         let deposed = listeners.iter().filter(|(_, listener)| listener.told != revision);
         let mut over: Vec<u64> = deposed.map(|(stream, _)| *stream).collect();
         for (stream, response) in answers {
-            if only.is_some_and(|only| only != stream) || over.contains(&stream) {
+            if over.contains(&stream) {
                 continue;
             }
             if let Some(listener) = listeners.get(&stream)

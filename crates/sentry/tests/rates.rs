@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use common::client;
-use common::server::{Server, mirror};
+use common::server::{Held, Server, mirror};
 use common::{Sentry, config, eventually, parse, soon};
 use plimsoll_core::{Mechanism, Nanos};
 use plimsoll_rlqs::assignment::{Assignment, Limit};
@@ -119,5 +119,36 @@ async fn a_controller_is_followed_and_left_as_the_config_says() {
     eventually(|| controller.streams() == 0, || "it is still listened to".to_owned()).await;
     sentry.shared.reload(parse(&with("shadow"))).unwrap();
     eventually(|| limit() == Some(0.0), || format!("{:?}", limit())).await;
+    follows.abort();
+}
+
+#[tokio::test]
+async fn what_the_gate_turns_away_did_not_enter_the_fleet() {
+    let held = Held::start().await;
+    let (_decides, decided) = watch::channel(Rates { revision: 1, per_s: vec![None] });
+    let settings = server::Settings {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        token: None,
+        classes: vec!["default".to_owned()],
+        clock: clock::now,
+    };
+    let controller = server::Server::start(settings, decided).await.unwrap();
+    let rates = format!("rates = {{ controllers = [\"{}\"], mode = \"enforce\" }}", controller.address());
+    let pool = "workers = 1\nmax_queue = 1\nadmission = { policy = \"none\" }";
+    let sentry = Sentry::start(&config(&rates, &[held.server.address], pool));
+    let follows = tokio::spawn(rates::follow(Arc::clone(&sentry.shared)));
+    let address = sentry.address;
+    let inside = [(); 2].map(|()| tokio::spawn(async move { client::get(address, "/").await.0 }));
+    eventually(|| sentry.default_class().offered == 2, || "one served, one waiting".to_owned()).await;
+    eventually(|| controller.streams() == 1, || "nobody reports".to_owned()).await;
+    assert_eq!(served(&sentry, 300).await, 0);
+    let demand = || controller.demand()[0];
+    eventually(|| demand().offered_per_s > 20.0, || format!("{:?}", demand())).await;
+    let demand = demand();
+    assert!(demand.admitted_per_s < 0.2 * demand.offered_per_s, "{demand:?}");
+    held.permits.add_permits(2);
+    for request in inside {
+        assert_eq!(soon(request).await.unwrap(), 200);
+    }
     follows.abort();
 }

@@ -18,6 +18,8 @@ use super::usage::Usage;
 const MOST_SERVICES: usize = 1 << 16;
 /// More calls of one service by one request count as so many.
 const MOST_CALLS: f64 = 64.0;
+/// The rare branches of an API, which are known together, are taken for so many, each as rare.
+const REST_PARTS: usize = 16;
 
 /// Which class an operation is of; none where there are no classes.
 pub struct Classes(Option<Classifier>);
@@ -87,7 +89,7 @@ impl Directory {
                 .iter()
                 .flat_map(|api| api.branches.iter().map(move |branch| (api.requests / all, branch)));
             Api {
-                branches: branches.map(|(part, branch)| self.branch(part, branch)).collect(),
+                branches: branches.flat_map(|(part, branch)| self.branches(part, branch)).collect(),
                 slo: tail(class).unwrap_or(Nanos::MAX),
                 priority: class.priority,
                 min_per_s: class.min_rate.map_or(0.0, |rate| rate.per_s),
@@ -97,21 +99,31 @@ impl Directory {
         Topology::new(self.names.len(), apis)
     }
 
-    fn branch(&mut self, part: f64, branch: &PathBranch) -> Branch {
-        let mut services = Vec::new();
-        for visit in &branch.visits {
-            // Called less than once in the mean still is called.
-            let calls = visit.calls.round().clamp(1.0, MOST_CALLS) as usize;
-            services.extend(
-                self.place(&visit.service).into_iter().flat_map(|place| std::iter::repeat_n(place, calls)),
-            );
-        }
-        Branch { share: part * branch.share, services }
+    fn branches(&mut self, part: f64, branch: &PathBranch) -> Vec<Branch> {
+        let visits =
+            branch.visits.iter().filter_map(|visit| Some((self.place(&visit.service)?, visit.calls)));
+        let visits: Vec<(ServiceId, f64)> = visits.collect();
+        // No request visits all of these, so they are taken apart, such that each is called as often as in the mean.
+        let parts = if branch.is_rest { REST_PARTS } else { 1 };
+        let of_part = |nth: usize| {
+            let calls = |calls: f64| match branch.is_rest {
+                // Called less than once in the mean still is called.
+                false => calls.round().max(1.0),
+                true => (calls + (nth as f64 + 0.5) / parts as f64)
+                    .floor()
+                    .max(f64::from(u8::from(nth + 1 == parts))),
+            };
+            let services = visits
+                .iter()
+                .flat_map(|&(place, mean)| std::iter::repeat_n(place, calls(mean).min(MOST_CALLS) as usize));
+            Branch { share: part * branch.share / parts as f64, services: services.collect() }
+        };
+        (0..parts).map(of_part).collect()
     }
 
-    /// What was told of each service since `since`, by place. What was told before has been said, and what was not told is not known.
+    /// What was told anew of each service since `since`, by place. What was told before has been said, and what was not told is not known.
     pub fn signals(&mut self, usage: &Usage, since: Nanos) -> Vec<ServiceSignal> {
-        let known = usage.services.iter().filter(|known| known.at > since);
+        let known = usage.services.iter().filter(|known| known.changed > since);
         let told: Vec<(ServiceId, f64)> =
             known.filter_map(|known| Some((self.place(&known.service)?, known.utilization))).collect();
         let mut signals = vec![ServiceSignal::default(); self.names.len()];
@@ -211,7 +223,8 @@ mod tests {
         let known = |service: &str, at, utilization| Known {
             service: service.to_owned(),
             utilization,
-            at: Nanos(at),
+            at: Nanos(30),
+            changed: Nanos(at),
         };
         let usage =
             Usage { services: vec![known("catalog", 20, 0.9), known("old", 10, 0.8)], ..Usage::default() };
@@ -220,5 +233,32 @@ mod tests {
         assert_eq!(utilizations(10), [None, Some(0.9)]);
         assert_eq!(utilizations(5), [None, Some(0.9), Some(0.8)]);
         assert_eq!(utilizations(20), [None, None, None]);
+    }
+
+    #[test]
+    fn rare_branches_call_their_services_as_often_as_they_do_in_the_mean() {
+        let (config, mut directory) = (config(), Directory::default());
+        let visits = [("frontend", 1.0), ("cart", 2.25), ("mail", 0.5), ("audit", 0.01)];
+        let mut seen = paths(&[("GET /product/{id}", 10.0, &[("frontend", 1.0)])]);
+        let mut rest = paths(&[("", 1.0, &visits)]).apis.remove(0).branches;
+        (rest[0].share, rest[0].is_rest) = (0.2, true);
+        seen.apis[0].branches[0].share = 0.8;
+        seen.apis[0].branches.append(&mut rest);
+        let topology = directory.topology(&config, &seen);
+        let uses: HashMap<String, f64> = topology
+            .uses(ApiId(1))
+            .iter()
+            .map(|&(place, calls)| (directory.name(place).unwrap().to_owned(), calls))
+            .collect();
+        for (service, expected) in
+            [("frontend", 1.0), ("cart", 0.2 * 2.25), ("mail", 0.2 * 0.5), ("audit", 0.0)]
+        {
+            let calls = uses[service];
+            assert!(
+                (calls - expected).abs() <= 0.2 / REST_PARTS as f64 + 1e-9,
+                "{service}: {calls} for {expected}"
+            );
+        }
+        assert!(uses["audit"] > 0.0, "a way that requests may go");
     }
 }

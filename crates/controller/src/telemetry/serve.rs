@@ -1,7 +1,7 @@
 //! The listeners: OTLP over gRPC and over HTTP, each on every address. One thread, one message after the other; what is on its way is
 //! bounded before it is read.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use plimsoll_sentry::admin::auth;
 use plimsoll_sentry::clock;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::receiver::{Format, Receiver, Taken};
 use super::reply::{self, Body, Code, Problem};
@@ -30,7 +30,7 @@ use super::reply::{self, Body, Code, Problem};
 const CONNECTIONS: usize = 512;
 /// Messages of the greatest length that may be on their way at once; of shorter ones more.
 const LONGEST_AT_ONCE: usize = 8;
-/// How long a message may take to arrive, and a head.
+/// How long a message may take to arrive, and a head, and the first request that is let in.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// What a connection may send before it is read, in bytes, and how many calls at once.
 const STREAM_WINDOW: u32 = 256 << 10;
@@ -75,10 +75,19 @@ impl Endpoint {
             };
             let endpoint = Rc::clone(&self);
             tokio::task::spawn_local(async move {
+                let asked = Rc::new(Cell::new(false));
+                let of_service = Rc::clone(&asked);
                 let service = service_fn(move |request| {
-                    let endpoint = Rc::clone(&endpoint);
-                    async move { Ok::<_, std::convert::Infallible>(endpoint.answer(request).await) }
+                    let (endpoint, asked) = (Rc::clone(&endpoint), Rc::clone(&of_service));
+                    async move { Ok::<_, std::convert::Infallible>(endpoint.answer(request, &asked).await) }
                 });
+                // Whoever has nothing to ask keeps a place from those who have, and answers to pings all the same.
+                let silence = async {
+                    sleep(PATIENCE).await;
+                    if asked.get() {
+                        std::future::pending::<()>().await;
+                    }
+                };
                 let mut server = auto::Builder::new(OnThisThread);
                 server
                     .http1()
@@ -96,13 +105,17 @@ impl Endpoint {
                     .keep_alive_interval(Duration::from_secs(60))
                     .keep_alive_timeout(PATIENCE);
                 // Errors are those of one sender, who knows.
-                let _ = server.serve_connection(TokioIo::new(stream), service).await;
+                tokio::select! {
+                    _ = server.serve_connection(TokioIo::new(stream), service) => {}
+                    () = silence => {}
+                }
                 drop(place);
             });
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    /// Notes in `asked` that something was asked by somebody who is let in.
+    async fn answer(&self, request: Request<Incoming>, asked: &Cell<bool>) -> Response<Body> {
         let (head, body) = request.into_parts();
         let kind = head.headers.get(CONTENT_TYPE).map_or(&[][..], |value| value.as_bytes());
         let is = |name: &str| {
@@ -111,11 +124,11 @@ impl Endpoint {
                 .is_some_and(|kind| kind.trim_ascii().eq_ignore_ascii_case(name.as_bytes()))
         };
         if kind.starts_with(b"application/grpc") {
-            return reply::grpc(self.grpc(&head, body).await);
+            return reply::grpc(self.grpc(&head, body, asked).await);
         }
         let format = if is("application/json") { Format::Json } else { Format::Protobuf };
         let is_known = format == Format::Json || is("application/x-protobuf") || is("application/protobuf");
-        reply::http(format, self.http(&head, format, is_known, body).await)
+        reply::http(format, self.http(&head, format, is_known, body, asked).await)
     }
 
     async fn http(
@@ -124,6 +137,7 @@ impl Endpoint {
         format: Format,
         is_known: bool,
         body: Incoming,
+        asked: &Cell<bool>,
     ) -> Result<Taken, Problem> {
         if head.uri.path() != HTTP_PATH {
             return Err(Problem::new(
@@ -136,6 +150,7 @@ impl Endpoint {
             return Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, Code::Unimplemented, "only POST"));
         }
         self.is_let_in(head)?;
+        asked.set(true);
         if !is_known {
             let words = "content-type is neither application/x-protobuf nor application/json";
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, Code::InvalidArgument, words));
@@ -146,13 +161,14 @@ impl Endpoint {
     }
 
     /// One message in, one out, each behind five bytes.
-    async fn grpc(&self, head: &Parts, body: Incoming) -> Result<Taken, Problem> {
+    async fn grpc(&self, head: &Parts, body: Incoming, asked: &Cell<bool>) -> Result<Taken, Problem> {
         let wrong = |words: &str| Problem::new(StatusCode::BAD_REQUEST, Code::InvalidArgument, words);
         if head.uri.path() != GRPC_PATH {
             let words = format!("there is {GRPC_PATH} alone: traces are learnt from, nothing else");
             return Err(Problem::new(StatusCode::NOT_FOUND, Code::Unimplemented, words));
         }
         self.is_let_in(head)?;
+        asked.set(true);
         let can_be_packed = is_packed(head, &GRPC_ENCODING)?;
         let mut frame = self.read(body, FRAME).await?;
         if frame.len() < FRAME {
@@ -229,5 +245,54 @@ struct OnThisThread;
 impl<F: Future<Output: 'static> + 'static> hyper::rt::Executor<F> for OnThisThread {
     fn execute(&self, task: F) {
         tokio::task::spawn_local(task);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_ratecontrol::paths::{Learner, Limits};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+    use tokio::task::LocalSet;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
+    const ASKS: &[u8] = b"POST /v1/traces HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+    const ASKS_IN_VAIN: &[u8] = b"POST /v1/metrics HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n";
+
+    /// Time goes on by itself while all wait.
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_nothing_gives_its_place_back() {
+        let work = async {
+            let learner = Learner::new(Limits::default(), &[], 1);
+            let receiver = Rc::new(RefCell::new(Receiver::new(learner, 1 << 20)));
+            let mut endpoint = Endpoint::new(receiver, None, 1 << 20);
+            endpoint.places = Arc::new(Semaphore::new(3));
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            tokio::task::spawn_local(Rc::new(endpoint).serve(listener));
+            let mut silent = Vec::new();
+            for says in [&b""[..], PREFACE, ASKS_IN_VAIN] {
+                let mut stream = TcpStream::connect(address).await.unwrap();
+                stream.write_all(says).await.unwrap();
+                silent.push(stream);
+            }
+            let began = Instant::now();
+            let mut sender = TcpStream::connect(address).await.unwrap();
+            sender.write_all(ASKS).await.unwrap();
+            let mut answer = [0; 15];
+            sender.read_exact(&mut answer).await.unwrap();
+            assert_eq!(&answer, b"HTTP/1.1 200 OK");
+            assert!(began.elapsed() <= 2 * PATIENCE, "{:?}", began.elapsed());
+            for mut stream in silent {
+                let mut said = Vec::new();
+                // Whatever was answered, it ends.
+                let _ = stream.read_to_end(&mut said).await;
+            }
+            assert!(began.elapsed() <= 3 * PATIENCE, "{:?}", began.elapsed());
+        };
+        LocalSet::new().run_until(work).await;
     }
 }

@@ -59,10 +59,17 @@ pub(super) struct Costs {
 }
 
 impl Costs {
-    /// The load that a call of the `nth` caller is, per call a second; nothing before the first sample.
-    pub fn of(&self, nth: usize) -> Option<f64> {
-        let cost = self.cost.get(if self.apis.is_empty() { 0 } else { nth })?;
+    /// The load that a call of this API is, per call a second; nothing before the first sample. Of one that was not among the callers
+    /// when something was last heard, what was taken to be usual.
+    pub fn of(&self, api: ApiId) -> Option<f64> {
+        let place = if self.apis.is_empty() { Some(0) } else { self.apis.binary_search(&api).ok() };
+        let cost = place.and_then(|place| self.cost.get(place)).copied().unwrap_or(1.0);
         self.unit.map(|unit| unit * cost)
+    }
+
+    /// Whether there was a sample.
+    pub fn is_known(&self) -> bool {
+        self.unit.is_some()
     }
 
     /// Brings the list of callers up to date. Who stays keeps what was learned.
@@ -193,6 +200,10 @@ mod tests {
         (0..n).map(|api| (ApiId(api), 1.0)).collect()
     }
 
+    fn api(at: usize) -> ApiId {
+        ApiId(at as u32)
+    }
+
     fn sample(mean: f64) -> Sample {
         Sample { mean, calls: 1_000.0, seconds: 0.25, mixed: true, full: false }
     }
@@ -208,7 +219,7 @@ mod tests {
             learned.take(sample(mean * rng.random_range(0.98..1.02)), flows.into_iter());
         }
         for (at, cost) in costs.iter().enumerate() {
-            let of = learned.of(at).unwrap();
+            let of = learned.of(api(at)).unwrap();
             assert!((of / cost - 1.0).abs() < 0.1, "{of} for {cost}");
         }
     }
@@ -222,11 +233,11 @@ mod tests {
             let mean = (flows[0] * 0.001 + flows[1] * 0.002) / (flows[0] + flows[1]);
             learned.take(sample(mean), flows.into_iter());
         }
-        let before = [0, 1].map(|at| learned.of(at).unwrap());
+        let before = [0, 1].map(|at| learned.of(api(at)).unwrap());
         let mean = learned.mean([100.0, 50.0].into_iter()).unwrap();
         (0..2).for_each(|_| learned.take(sample(mean * 1.5), [100.0, 50.0].into_iter()));
         for (at, before) in before.into_iter().enumerate() {
-            assert!((learned.of(at).unwrap() / before - 1.5).abs() < 0.01);
+            assert!((learned.of(api(at)).unwrap() / before - 1.5).abs() < 0.01);
         }
     }
 
@@ -236,7 +247,7 @@ mod tests {
         learned.callers(&users(1));
         (0..20).for_each(|_| learned.take(sample(0.001), [10.0].into_iter()));
         learned.take(sample(0.1), [10.0].into_iter());
-        assert!((learned.of(0).unwrap() - 0.001).abs() < 1e-9);
+        assert!((learned.of(api(0)).unwrap() - 0.001).abs() < 1e-9);
     }
 
     #[test]
@@ -245,7 +256,7 @@ mod tests {
         learned.callers(&users(1));
         (0..20).for_each(|_| learned.take(sample(0.001), [10.0].into_iter()));
         learned.take(Sample { full: true, ..sample(0.0015) }, [10.0].into_iter());
-        assert!((learned.of(0).unwrap() - 0.0015).abs() < 1e-9);
+        assert!((learned.of(api(0)).unwrap() - 0.0015).abs() < 1e-9);
     }
 
     #[test]
@@ -257,10 +268,29 @@ mod tests {
             let mean = (flows[0] * 0.001 + flows[1] * 0.002) / 120.0;
             learned.take(sample(mean), flows.into_iter());
         }
-        let second = learned.of(1).unwrap();
+        let [first, second] = [0, 1].map(|at| learned.of(api(at)).unwrap());
+        assert!(second > 1.5 * first);
         learned.callers(&[(ApiId(1), 1.0), (ApiId(7), 1.0)]);
-        assert_eq!(learned.of(0), Some(second));
-        assert!(learned.of(1).is_some());
+        assert_eq!(learned.of(api(1)), Some(second));
+        assert!(learned.of(api(7)).is_some());
+    }
+
+    /// Who calls may change while nothing is heard.
+    #[test]
+    fn nobody_has_the_cost_of_whoever_had_the_place_before() {
+        let mut learned = Costs::default();
+        learned.callers(&[(ApiId(2), 1.0), (ApiId(5), 1.0)]);
+        assert_eq!((learned.of(api(2)), learned.is_known()), (None, false));
+        for at in 0..300 {
+            let flows = if at % 2 == 0 { [100.0, 20.0] } else { [20.0, 100.0] };
+            let mean = (flows[0] * 0.001 + flows[1] * 0.002) / 120.0;
+            learned.take(sample(mean), flows.into_iter());
+        }
+        let [cheap, dear] = [2, 5].map(|at| learned.of(api(at)).unwrap());
+        for stranger in [0, 1, 3, 9] {
+            let cost = learned.of(api(stranger)).unwrap();
+            assert!(cost > 1.05 * cheap && cost < 0.95 * dear, "{stranger}: {cost}, of {cheap} and {dear}");
+        }
     }
 
     #[test]
@@ -268,6 +298,6 @@ mod tests {
         let mut learned = Costs::default();
         learned.callers(&users(MOST as u32 + 1));
         learned.take(sample(0.5), std::iter::repeat(1.0));
-        assert_eq!((learned.of(0), learned.of(MOST)), (Some(0.5), Some(0.5)));
+        assert_eq!((learned.of(api(0)), learned.of(api(MOST))), (Some(0.5), Some(0.5)));
     }
 }

@@ -94,9 +94,14 @@ impl Default for Service {
 }
 
 impl Service {
-    /// Load that a call a second of the `nth` caller is that was expected; nothing before anything was learned.
-    pub fn cost(&self, nth: usize) -> Option<f64> {
-        self.costs.of(nth).map(|cost| cost * self.calls)
+    /// Load that a call a second of this API is that was expected; nothing before anything was learned.
+    pub fn cost(&self, api: ApiId) -> Option<f64> {
+        self.costs.of(api).map(|cost| cost * self.calls)
+    }
+
+    /// Whether anything was learned of what calls cost.
+    pub fn is_learned(&self) -> bool {
+        self.costs.is_known()
     }
 
     /// Load that it may take, in parts of its capacity.

@@ -115,7 +115,7 @@ fn promised(class: &Class, sentries: u32) -> f64 {
 /// What is counted, to the controller; what it assigns, to the limits.
 struct Reports<'a> {
     shared: &'a Shared,
-    /// At the last report, by class: what arrived, and what its rate turned away.
+    /// Up to the last report, by class: what arrived, and what was turned away.
     counted: Mutex<HashMap<String, [u64; 2]>>,
 }
 
@@ -124,12 +124,17 @@ impl Quotas for Reports<'_> {
         let mut counted = self.counted.lock();
         let (mut now, mut usages) = (HashMap::new(), Vec::new());
         for_classes(self.shared, |class, route| {
-            // What was turned away first: what is counted meanwhile must not seem to have been let in without having come.
-            let denied = route.stats.sum(|shard| shard.refused(Mechanism::Rate));
-            let counts = [route.stats.sum(|shard| &shard.offered), denied];
-            let before = counted.get(&class.name).copied().unwrap_or_default();
-            let [offered, denied] = [0, 1].map(|i| counts[i].saturating_sub(before[i]));
-            usages.push(Usage { class: class.name.clone(), allowed: offered.saturating_sub(denied), denied });
+            // What was turned away first: what is counted meanwhile must not seem to have been let in without having come. The police and
+            // the gate turn away, too, and what they did never entered the fleet.
+            let of = |mechanism: &Mechanism| route.stats.sum(|shard| shard.refused(*mechanism));
+            let turned_away: u64 = Mechanism::ALL.iter().map(of).sum();
+            let arrived = route.stats.sum(|shard| &shard.offered);
+            let [arrived_before, told] = counted.get(&class.name).copied().unwrap_or_default();
+            let offered = arrived.saturating_sub(arrived_before);
+            // Who waited in a queue may have come before the last report. What is too much for this one is left to the next.
+            let denied = turned_away.saturating_sub(told).min(offered);
+            usages.push(Usage { class: class.name.clone(), allowed: offered - denied, denied });
+            let counts = [arrived, told + denied];
             now.insert(class.name.clone(), counts);
         });
         *counted = now;

@@ -80,6 +80,8 @@ pub struct Watch {
     /// By service, all work that was asked for, at the looks of the last second.
     asked: Vec<VecDeque<(Nanos, f64)>>,
     over: Nanos,
+    /// The change since when that is.
+    since: Nanos,
     last_look: Nanos,
     signals: Nanos,
 }
@@ -96,8 +98,18 @@ impl Watch {
     /// Nothing has been seen.
     pub fn new(plan: &Plan, signals: Nanos) -> Watch {
         let asked = vec![VecDeque::from([(Nanos::ZERO, 0.0)]); plan.services.len()];
-        let (changed, over, last_look) = (last_planned_change(plan), Nanos::ZERO, Nanos::ZERO);
-        Watch { window: None, changed, asked, over, last_look, signals }
+        let changed = last_planned_change(plan);
+        let [over, since, last_look] = [Nanos::ZERO; 3];
+        Watch { window: None, changed, asked, over, since, last_look, signals }
+    }
+
+    /// Begins to count again where something has changed since.
+    fn changes(&mut self, fleet: &Fleet) -> Nanos {
+        let changed = self.changed.max(last_change(fleet));
+        if changed > std::mem::replace(&mut self.since, changed) {
+            self.over = Nanos::ZERO;
+        }
+        changed
     }
 
     /// Looks at what services are asked for. To be called at each step.
@@ -115,7 +127,7 @@ impl Watch {
             let can = service.plan().instance_per_s() * f64::from(service.instances()) * seconds;
             over |= after - before > OVERSHOOT * can + SIGMAS * can.sqrt();
         }
-        let changed = self.changed.max(last_change(fleet));
+        let changed = self.changes(fleet);
         if over && now > changed {
             self.over += now.since(self.last_look);
         }
@@ -133,9 +145,9 @@ impl Watch {
     ///
     /// # Errors
     /// Where the optimum is not found.
-    pub fn report(self, fleet: &mut Fleet, controller: &str, seed: u64) -> Result<Report, String> {
+    pub fn report(mut self, fleet: &mut Fleet, controller: &str, seed: u64) -> Result<Report, String> {
         let end = fleet.now();
-        let (start, before) = self.window.ok_or("the run ended before its last third")?;
+        let (start, before) = self.window.take().ok_or("the run ended before its last third")?;
         let seconds = end.since(start).as_secs_f64();
         let best = best_over(fleet, start, end)?;
         let apis: Vec<(String, Api)> = (0..before.len())
@@ -153,7 +165,7 @@ impl Watch {
             })
             .collect();
         let goodput: Vec<f64> = apis.iter().map(|(_, api)| api.goodput_per_s).collect();
-        let changed = self.changed.max(last_change(fleet));
+        let changed = self.changes(fleet);
         let goodput_per_s = goodput.iter().sum();
         Ok(Report {
             controller: controller.to_owned(),
@@ -314,4 +326,34 @@ pub fn write_table(report: &Report, mut out: impl Write) -> io::Result<()> {
         )?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use plimsoll_core::config::fleet::Scenario;
+    use plimsoll_core::config::parse;
+
+    use super::super::run::{Controller, run};
+    use super::*;
+
+    /// What was asked for too much of before the last change is not since.
+    #[test]
+    fn overshoot_is_counted_from_the_last_change_on() {
+        let overshoot = |back: &str| {
+            let text = format!(
+                "duration = \"60s\"\n[service.s]\ncapacity = \"400/s\"\ninstances = 4\n\
+                 failures = [{{ at = \"5s\", instances = 3{back} }}]\n[api.a]\npath = [\"s\"]\noffered = \"300/s\""
+            );
+            let scenario =
+                parse::<Scenario>(&text, "test.toml").unwrap_or_else(|errors| panic!("{errors}")).0;
+            let plan = Arc::new(Plan::new(&scenario, Path::new("")).unwrap());
+            run(&plan, Controller::None, 1).unwrap().overshoot_s
+        };
+        assert!(overshoot("") > 50.0, "one of four is left");
+        let after = overshoot(", back_after = \"25s\"");
+        assert!(after < 2.0, "{after} s since all are back");
+    }
 }

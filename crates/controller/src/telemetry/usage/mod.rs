@@ -28,6 +28,8 @@ pub struct Known {
     pub utilization: f64,
     /// When it was told.
     pub at: Nanos,
+    /// When it was last told something new. What is told again was counted once.
+    pub changed: Nanos,
 }
 
 /// Somebody who is asked.
@@ -56,4 +58,6 @@ pub(super) struct Told {
     pub used: f64,
     /// What it may use, in the same.
     pub capacity: f64,
+    /// Whether it was counted anew; nothing where the source does not say.
+    pub is_new: Option<bool>,
 }

@@ -48,7 +48,8 @@ pub fn parse(body: &[u8], label: &str) -> Result<Vec<Told>, String> {
         let service = row.metric.remove(label)?;
         // What is no number is counted as nonsense by whoever takes it.
         let used = row.value.1.parse().unwrap_or(f64::NAN);
-        Some(Told { service, instance: String::new(), used, capacity: 1.0 })
+        // The time beside it is that of the question.
+        Some(Told { service, instance: String::new(), used, capacity: 1.0, is_new: None })
     });
     Ok(told.collect())
 }

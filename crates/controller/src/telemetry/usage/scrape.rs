@@ -29,6 +29,8 @@ struct Counted {
     period: f64,
     /// What it used a second when it was last counted.
     rate: Option<f64>,
+    /// Whether that was since the last page.
+    is_new: bool,
 }
 
 /// An exporter, from page to page.
@@ -71,6 +73,8 @@ impl Exporter {
                 instance,
                 used: sample.value,
                 capacity: 1.0,
+                // What an exporter says of now is new.
+                is_new: sample.at_s.is_none().then_some(true),
             })
         });
         told.take(MOST).collect()
@@ -83,7 +87,8 @@ impl Exporter {
         let told = slowed.filter_map(|sample| {
             let instance = sample.label("process")?.into_owned();
             let used = (1.0 - 1.0 / sample.value).clamp(0.0, 1.0);
-            Some(Told { service: self.service(&sample, &["process"])?, instance, used, capacity: 1.0 })
+            let service = self.service(&sample, &["process"])?;
+            Some(Told { service, instance, used, capacity: 1.0, is_new: None })
         });
         told.take(MOST).collect()
     }
@@ -122,6 +127,7 @@ impl Exporter {
             if let Some(before) = self.before.get(key) {
                 let passed = of.at_s - before.at_s;
                 let rate = (of.cpu_s - before.cpu_s) / passed;
+                of.is_new = passed > 0.0;
                 // Counted no more since: what was said then still holds. Begun anew: nothing is known yet.
                 of.rate = if passed <= 0.0 {
                     before.rate
@@ -131,7 +137,13 @@ impl Exporter {
             }
             if let Some(rate) = of.rate.filter(|rate| *rate >= 0.0) {
                 let (service, instance) = key.clone();
-                told.push(Told { service, instance, used: rate, capacity: of.capacity });
+                told.push(Told {
+                    service,
+                    instance,
+                    used: rate,
+                    capacity: of.capacity,
+                    is_new: Some(of.is_new),
+                });
             }
         }
         self.before = now;
@@ -188,7 +200,10 @@ mod tests {
         let mut told: Vec<String> = exporter
             .read(page, now_s)
             .iter()
-            .map(|t| format!("{} {:.2}/{:.2}", t.service, t.used, t.capacity))
+            .map(|t| {
+                let again = if t.is_new == Some(false) { " again" } else { "" };
+                format!("{} {:.2}/{:.2}{again}", t.service, t.used, t.capacity)
+            })
             .collect();
         told.sort();
         told
@@ -212,7 +227,7 @@ mod tests {
         assert_eq!(told(&mut exporter, &page(6.0, 1_700_000_005_000), 1.0), expected);
         assert_eq!(
             told(&mut exporter, &page(6.0, 1_700_000_005_000), 2.0),
-            expected,
+            expected.map(|told| format!("{told} again")),
             "counted no more since"
         );
         assert!(told(&mut exporter, &page(0.5, 1_700_000_006_000), 3.0).is_empty(), "begun anew");
