@@ -106,7 +106,8 @@ fn a_terminal_is_the_jobs() {
     until(&mut master, "at a terminal");
     master.write_all(b"hello\n").unwrap();
     until(&mut master, "got hello");
-    shell.find("sleep 60");
+    // Not the shell around it, which would only take note of a Ctrl-C that comes before.
+    shell.find_program("sleep");
     // Ctrl-C: once, by the terminal, to all in the foreground.
     master.write_all(&[3]).unwrap();
     until(&mut master, "code 130");

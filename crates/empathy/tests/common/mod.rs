@@ -114,6 +114,11 @@ impl Running {
         };
         wait_for(command, || self.below().into_iter().find(runs))
     }
+
+    /// The process below it that has become a program, whatever the command lines around it say.
+    pub fn find_program(&self, program: &str) -> Process {
+        wait_for(program, || self.below().into_iter().find(|process| name(process.pid) == program))
+    }
 }
 
 impl Drop for Running {
