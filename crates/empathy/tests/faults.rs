@@ -68,15 +68,19 @@ fn what_a_running_job_starts_meanwhile_is_put_back_too() {
     assert_eq!(held(child.pid), before);
 }
 
-/// A job that stands still most of the time, for want of any other means.
-fn stopped_job() -> (Running, Process, Process) {
-    // Without any right there is no share to set, so that a slowdown is kept by stopping. Several burn beside it, or it never is.
-    let mut command = without_rights(yields(&["--max-slowdown", "50", "--quiet", "--", "sh", "-c", HOG]));
-    let job = Running::start(command.stderr(Stdio::null()));
-    let hog = job.find("while");
-    wait_for("a pause", || (state(hog.pid) == Some('T')).then_some(()));
-    let guard = guard(&job);
-    (job, hog, guard)
+/// A job that stands still most of the time, for want of any other means; what holds it back, and its guard.
+fn stopped_job() -> (Running, Running, Process) {
+    // Without any right there is no share to set, so that a slowdown is kept by stopping: a command might get a session of its own, but
+    // that of a job which runs already is others' too. Several burn beside it, or it never is stopped.
+    let mut hog = Command::new("sh");
+    hog.args(["-c", HOG]);
+    let hog = Running::start(&mut without_rights(hog));
+    let pid = hog.pid().to_string();
+    let mut command = without_rights(yields(&["--max-slowdown", "50", "--quiet", "--pid", &pid]));
+    let yielding = Running::start(command.stderr(Stdio::null()));
+    wait_for("a pause", || (state(hog.pid()) == Some('T')).then_some(()));
+    let guard = guard(&yielding);
+    (hog, yielding, guard)
 }
 
 #[test]
@@ -88,8 +92,8 @@ fn a_stopped_job_goes_on_when_yield_is_killed() {
     let _beside: Vec<Running> =
         (0..4).map(|_| Running::start(Command::new("sh").args(["-c", HOG]))).collect();
     for signal in [Signal::SIGKILL, Signal::SIGSTOP] {
-        let (job, hog, guard) = stopped_job();
-        job.signal(signal);
+        let (hog, yielding, guard) = stopped_job();
+        yielding.signal(signal);
         if signal == Signal::SIGKILL {
             wait_for("the guard's end", || (!guard.lives()).then_some(()));
         }
@@ -97,13 +101,14 @@ fn a_stopped_job_goes_on_when_yield_is_killed() {
         wait_for("the job to go on", || {
             let going = (0..10).all(|_| {
                 pause(5);
-                matches!(state(hog.pid), Some('R' | 'S'))
+                matches!(state(hog.pid()), Some('R' | 'S'))
             });
             going.then_some(())
         });
-        must_run(hog.pid);
-        kill(Pid::from_raw(hog.pid), Signal::SIGKILL).unwrap();
-        let _ = kill(Pid::from_raw(job.pid()), Signal::SIGCONT);
+        must_run(hog.pid());
+        if signal == Signal::SIGSTOP {
+            yielding.signal(Signal::SIGCONT);
+        }
     }
 }
 
