@@ -192,8 +192,11 @@ struct Ride {
 
 impl Ride {
     fn new(want: Want, mut hold: Hold, child: Option<i32>, running: Option<Process>, quiet: bool) -> Ride {
-        let watch =
-            Watch::new().map_err(|why| say(format_args!("cannot tell what it costs others: {why}"))).ok();
+        // Where its share is set it need not be.
+        let pauses = want == Want::IdleOnly || hold.levels().is_none();
+        let watch = Watch::new(pauses)
+            .map_err(|why| say(format_args!("cannot tell what it costs others: {why}")))
+            .ok();
         let control = match (want, hold.levels()) {
             _ if watch.is_none() => Control::Nothing,
             (Want::IdleOnly, _) => Control::IdleOnly(IdleOnly::default()),
