@@ -28,7 +28,7 @@ pub enum Arrived {
     ForJob {
         /// What.
         signal: Signal,
-        /// Who sent it; none if the kernel did, on behalf of a terminal, to all in the foreground.
+        /// Who sent it, 0 from outside of this pid namespace; none if the kernel did, on behalf of a terminal, to all in the foreground.
         sender: Option<i32>,
     },
 }
@@ -66,7 +66,8 @@ impl Signals {
         if signal == Signal::SIGCHLD {
             return Some(Arrived::Child);
         }
-        let by_kernel = info.ssi_code == libc::SI_KERNEL || info.ssi_pid == 0;
+        // Whoever is outside of this pid namespace has no number in it, and is somebody all the same.
+        let by_kernel = info.ssi_code == libc::SI_KERNEL;
         Some(Arrived::ForJob { signal, sender: (!by_kernel).then_some(info.ssi_pid as i32) })
     }
 }

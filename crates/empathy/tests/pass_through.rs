@@ -8,7 +8,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use common::{Running, heeding_signals, is_root, read, read_all, state, wait_for, without_rights, yields};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 #[test]
 fn exit_codes_are_those_of_a_shell() {
@@ -67,6 +68,27 @@ fn signals_reach_the_job() {
         assert_eq!(line(), name);
     }
     assert_eq!(job.code(), 3);
+}
+
+#[test]
+fn signals_from_outside_of_a_container_reach_the_job() {
+    if !is_root() {
+        eprintln!("not tested: needs root, to make a pid namespace");
+        return;
+    }
+    let script = "trap 'echo asked; exit 3' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut container = Command::new("unshare");
+    container.args(["--pid", "--fork", "--kill-child", "--mount-proc", env!("CARGO_BIN_EXE_plimsoll-yield")]);
+    container.args(["--idle-only", "--quiet", "--", "sh", "-c", script]);
+    heeding_signals(&mut container);
+    let mut container = Running::start(container.stdin(Stdio::null()).stdout(Stdio::piped()));
+    let mut output = container.0.stdout.take().unwrap();
+    let mut ready = [0; 6];
+    assert_eq!(read(&mut output, &mut ready), 6);
+    let first = container.find_program("plimsoll-yield");
+    kill(Pid::from_raw(first.pid), Signal::SIGTERM).unwrap();
+    assert_eq!(read_all(&mut output), "asked\n");
+    assert_eq!(container.code(), 3);
 }
 
 #[test]
