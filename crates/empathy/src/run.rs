@@ -17,6 +17,7 @@ use crate::clock;
 use crate::guard::Guard;
 use crate::hold::Hold;
 use crate::job::{self, NotStarted};
+use crate::levers::group;
 use crate::plan::{Facts, Plan, Want};
 use crate::process::Process;
 use crate::report::{Report, Tally};
@@ -133,6 +134,11 @@ fn target(pid: i32) -> Result<Process, String> {
     rights::over(pid)?;
     if pid == std::process::id() as i32 {
         return Err(format!("process {pid} is plimsoll yield itself"));
+    }
+    if let Some(other) = group::held_by(pid) {
+        return Err(format!(
+            "process {pid} is held back by another plimsoll yield already (process {other}): interrupt that first"
+        ));
     }
     Process::of(pid).filter(Process::lives).ok_or_else(|| format!("there is no process {pid}"))
 }

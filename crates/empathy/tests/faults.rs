@@ -48,6 +48,34 @@ fn a_running_job_is_put_back_when_yield_ends_and_when_it_is_killed() {
 }
 
 #[test]
+fn a_job_whose_own_group_has_gone_meanwhile_goes_to_the_one_above() {
+    let cpu = "/sys/fs/cgroup/cpu";
+    if !is_root() || !fs::exists(format!("{cpu}/cpu.shares")).unwrap() {
+        eprintln!("not tested: needs root, and control groups of version 1");
+        return;
+    }
+    let home = format!("{cpu}/plimsoll-test-{}", std::process::id());
+    fs::create_dir_all(format!("{home}/inner")).unwrap();
+    let job = Running::start(Command::new("sleep").arg("60"));
+    fs::write(format!("{home}/inner/cgroup.procs"), job.pid().to_string()).unwrap();
+    let pid = job.pid().to_string();
+    let mut yielding = Running::start(&mut yields(&["--idle-only", "--quiet", "--pid", &pid]));
+    wait_for("hold", || own_groups(job.pid()).contains("plimsoll-yield-").then_some(()));
+    let other = yields(&["--idle-only", "--pid", &pid]).stderr(Stdio::piped()).output().unwrap();
+    let said = String::from_utf8(other.stderr).unwrap();
+    assert_eq!(other.status.code(), Some(125), "{said}");
+    assert!(said.contains("another plimsoll yield"), "{said}");
+
+    wait_for("an empty group", || fs::remove_dir(format!("{home}/inner")).ok());
+    yielding.signal(Signal::SIGTERM);
+    assert_eq!(yielding.code(), 128 + 15);
+    assert_eq!(groups_of(yielding.pid()), Vec::<String>::new());
+    assert!(own_groups(job.pid()).contains("cpu:/plimsoll-test-"), "{}", own_groups(job.pid()));
+    drop(job);
+    wait_for("an empty group", || fs::remove_dir(&home).ok());
+}
+
+#[test]
 fn what_a_running_job_starts_meanwhile_is_put_back_too() {
     let dir = tempfile::tempdir().unwrap();
     let go = dir.path().join("go");
