@@ -306,6 +306,13 @@ impl Hold {
     /// Lets the job go, and puts back what is to be put back.
     pub fn release(mut self) {
         self.resume();
+        if self.running.is_some() {
+            let mut job: HashSet<Process> =
+                self.pids().into_iter().filter_map(|pid| Process::of(pid as i32)).collect();
+            self.tree.refresh();
+            job.extend(self.tree.processes());
+            self.guard.is_job(job.into_iter().collect());
+        }
         self.guard.finish();
     }
 }

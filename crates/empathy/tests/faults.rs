@@ -3,9 +3,13 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
-use common::{HOG, Running, groups_of, is_root, name, pause, ran_s, state, wait_for, without_rights, yields};
+use common::{
+    HOG, Running, groups_of, is_root, name, pause, raising_nice, ran_s, state, wait_for, without_rights,
+    yields,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use plimsoll_empathy::levers::scheduling::Scheduling;
@@ -94,6 +98,42 @@ fn what_a_running_job_starts_meanwhile_is_put_back_too() {
     yielding.signal(Signal::SIGINT);
     assert_eq!(yielding.code(), 130);
     assert_eq!(held(child.pid), before);
+}
+
+#[test]
+fn what_outlives_the_first_process_of_a_running_job_is_put_back_too() {
+    if !is_root() {
+        eprintln!("not tested: needs root, to do without all rights but one");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let [go, end] = ["go", "end"].map(|file| dir.path().join(file));
+    let until = |file: &std::path::Path| format!("until test -e {}; do sleep 0.05; done", file.display());
+    let script = format!("{}; sleep 600 & {}", until(&go), until(&end));
+    let mut job = Command::new("sh");
+    job.args(["-c", &script]);
+    let mut job = Running::start(&mut without_rights(job));
+    let before = Scheduling::of(job.pid()).unwrap();
+    let pid = job.pid().to_string();
+    let mut yielding = Running::start(&mut raising_nice(&yields(&["--idle-only", "--quiet", "--pid", &pid])));
+    wait_for("hold", || Scheduling::of(job.pid()).unwrap().is_idle().then_some(()));
+    fs::write(&go, "").unwrap();
+    // The other sleeps end soon.
+    let is_child = |process: &Process| {
+        fs::read_to_string(format!("/proc/{}/cmdline", process.pid))
+            .is_ok_and(|line| line == "sleep\x00600\x00")
+    };
+    let child = wait_for("the child", || job.below().into_iter().find(is_child));
+    assert!(Scheduling::of(child.pid).unwrap().is_idle(), "it inherits");
+    // It is known by now.
+    pause(500);
+    fs::write(&end, "").unwrap();
+    job.code();
+    assert_eq!(yielding.code(), 0);
+    let after = Scheduling::of(child.pid).unwrap();
+    kill(Pid::from_raw(child.pid), Signal::SIGKILL).unwrap();
+    assert_eq!(after, before);
 }
 
 /// A job that stands still most of the time, for want of any other means; what holds it back, and its guard.
