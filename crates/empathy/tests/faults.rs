@@ -12,6 +12,7 @@ use common::{
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use plimsoll_empathy::levers::autogroup;
 use plimsoll_empathy::levers::scheduling::Scheduling;
 use plimsoll_empathy::process::Process;
 
@@ -207,6 +208,25 @@ fn it_ends_when_the_running_job_does() {
     job.code();
     let code = yielding.code();
     assert!(code == 0 || code == 125, "{code}: it may have been over before it began");
+}
+
+#[test]
+fn sessions_are_weighed_however_many_begin_at_once() {
+    if !autogroup::enabled() || fs::File::open("/dev/tty").is_ok() {
+        eprintln!("not tested: needs autogroups, and no terminal");
+        return;
+    }
+    // One change each tenth of a second is taken from all of them together.
+    let jobs: Vec<Running> = (0..5)
+        .map(|_| {
+            let mut command = without_rights(yields(&["--idle-only", "--quiet", "--", "sleep", "60"]));
+            Running::start(&mut command)
+        })
+        .collect();
+    for job in &jobs {
+        let sleep = job.find_program("sleep").pid;
+        wait_for("its least weight", || (autogroup::nice(sleep).unwrap() == autogroup::LOWEST).then_some(()));
+    }
 }
 
 #[test]
