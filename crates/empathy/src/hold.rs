@@ -9,6 +9,7 @@ use crate::levers::scheduling::{Scheduling, each_thread, set_nice};
 use crate::levers::{autogroup, stop};
 use crate::plan::{Pause, Plan, Share};
 use crate::process::Process;
+use crate::rights::Raise;
 use crate::tree::Tree;
 use crate::undo::Undo;
 
@@ -114,7 +115,10 @@ impl Hold {
         if self.plan.idle_policy {
             let was = scheduling(root)?;
             self.guard.will(Undo::Heirs { root, was, not: self.helpers() });
-            self.sweep(|tid, was| if was.is_idle() { Ok(()) } else { was.idle().set(tid) })
+            let raise = Raise::of(root.pid);
+            // Who could not be taken back is left as it is.
+            let change = |was: Scheduling| !was.is_idle() && raise.can_put_back(&was);
+            self.sweep(|tid, was| if change(was) { was.idle().set(tid) } else { Ok(()) })
                 .map_err(|error| format!("SCHED_IDLE: {error}"))?;
         }
         Ok(())
@@ -236,16 +240,20 @@ impl Hold {
     }
 
     fn renice(&mut self, nice: i32) -> Result<bool, String> {
+        let raise = Raise::of(self.running.map_or(std::process::id() as i32, |root| root.pid));
+        // What was set here can be taken back; who could not be is left as it is.
+        let set_nice =
+            |tid, is: Scheduling| if raise.can_put_back(&is) { set_nice(tid, nice) } else { Ok(()) };
         if self.level.is_none()
             && let Some(root) = self.running
         {
             let was = scheduling(root)?;
             self.guard.will(Undo::Heirs { root, was, not: self.helpers() });
-            self.sweep(|tid, _| set_nice(tid, nice))
+            self.sweep(set_nice)
         } else {
             self.tree.refresh();
             let processes: Vec<Process> = self.tree.processes().collect();
-            each_thread(|| processes.clone(), |tid| set_nice(tid, nice))
+            each_thread(|| processes.clone(), |tid| set_nice(tid, Scheduling::of(tid)?))
         }
         .map(|()| true)
         .map_err(|error| format!("nice {nice}: {error}"))

@@ -143,7 +143,8 @@ fn heirs(root: Process, was: Scheduling, not: &[i32], job: &[Process], known: &H
     let is_known = |tid| known.get(&tid).is_some_and(|&started| Process { pid: tid, started }.lives());
     // One that cannot be put back must not keep the others from it.
     let _ = each_thread(processes, |tid| {
-        if !is_known(tid) {
+        // Who has a policy that is not handed down from here has it from somebody else.
+        if !is_known(tid) && Scheduling::of(tid).is_ok_and(|is| is.is_fair()) {
             let _ = was.set(tid);
         }
         Ok(())
