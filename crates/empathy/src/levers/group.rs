@@ -181,6 +181,11 @@ fn owner(dir: &Path) -> Option<i32> {
     dir.file_name()?.to_str()?.strip_prefix(NAME)?.parse().ok()
 }
 
+/// Whether it was made for a job that gives way.
+pub fn is_of_a_yield(dir: &Path) -> bool {
+    owner(dir).is_some()
+}
+
 /// Whether whoever made it has ended.
 fn is_left_over(dir: &Path) -> bool {
     owner(dir).is_some_and(|pid| process::Process::of(pid).is_none())
