@@ -182,7 +182,7 @@ fn a_report_is_json() {
     let file = dir.path().join("report.json");
     let path = file.to_str().unwrap();
     let code =
-        yields(&["--max-slowdown", "4", "--quiet", "--report", path, "--", "sh", "-c", "sleep 0.5; exit 6"]);
+        yields(&["--max-slowdown", "4", "--quiet", "--report", path, "--", "sh", "-c", "sleep 2; exit 6"]);
     assert_eq!({ code }.status().unwrap().code(), Some(6));
     let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert_eq!((&report["policy"], &report["limit"]), (&"max-slowdown".into(), &4.0.into()));
