@@ -71,6 +71,42 @@ fn signals_reach_the_job() {
 }
 
 #[test]
+fn what_was_ignored_at_the_start_stays_ignored() {
+    let mut sleep = Command::new("sleep");
+    let sleep = Running::start(sleep.arg("600"));
+    let pid = sleep.pid().to_string();
+    let ignoring = |mut command: Command| {
+        let ignore = || {
+            for signal in [Signal::SIGHUP, Signal::SIGCHLD] {
+                // SAFETY: to ignore needs no handler.
+                unsafe { nix::sys::signal::signal(signal, nix::sys::signal::SigHandler::SigIgn)? };
+            }
+            Ok(())
+        };
+        // SAFETY: between fork and exec it makes two system calls and allocates nothing.
+        unsafe { command.pre_exec(ignore) };
+        command
+    };
+    let mut job = ignoring(yields(&["--idle-only", "--pid", &pid]));
+    let mut job = Running::start(job.stderr(Stdio::piped()));
+    // It says so once it listens.
+    let mut said = [0];
+    assert_eq!(read(job.0.stderr.as_mut().unwrap(), &mut said), 1);
+    job.signal(Signal::SIGHUP);
+    job.signal(Signal::SIGTERM);
+    assert_eq!(job.code(), 128 + 15, "the one that is not ignored");
+
+    let script = "trap 'exit 3' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut job = ignoring(yields(&["--idle-only", "--quiet", "--", "sh", "-c", script]));
+    let mut job = Running::start(job.stdout(Stdio::piped()));
+    let mut ready = [0; 6];
+    assert_eq!(read(job.0.stdout.as_mut().unwrap(), &mut ready), 6);
+    job.signal(Signal::SIGHUP);
+    job.signal(Signal::SIGTERM);
+    assert_eq!(job.code(), 3);
+}
+
+#[test]
 fn signals_from_outside_of_a_container_reach_the_job() {
     if !is_root() {
         eprintln!("not tested: needs root, to make a pid namespace");
