@@ -11,6 +11,8 @@ use crate::process;
 const NAME: &str = "plimsoll-yield-";
 /// Passes over a group that is being emptied while its processes start others, at most.
 const MOST_PASSES: usize = 100;
+/// The pause after one that found nobody.
+const PAUSE_MS: u16 = 2;
 /// The kernel's unit of weights: that of a thread of nice 0.
 const UNIT: u64 = 1024;
 /// What a group of version 2 has for that.
@@ -134,13 +136,19 @@ pub fn thaw(dir: &Path) {
 pub fn dissolve(dir: &Path, home: impl Fn(i32) -> PathBuf) {
     thaw(dir);
     for _ in 0..MOST_PASSES {
-        for pid in inside(dir) {
+        let pids = inside(dir);
+        for &pid in &pids {
             let home = home(pid);
             let mut homes = home.ancestors().filter(|place| *place != dir && !is_left_over(place));
             homes.any(|place| moved(&place.join("cgroup.procs"), pid).is_ok());
         }
         if fs::remove_dir(dir).is_ok() || !dir.exists() {
             return;
+        }
+        if pids.is_empty() {
+            // One that is about to end keeps the group though it is listed no more, and may have to wait for a CPU. Interrupted it is
+            // shorter, and nobody minds.
+            let _ = nix::poll::poll(&mut [], PAUSE_MS);
         }
     }
     // Whichever of them there are. A group that is idle has no weight to be set, so that comes first.
