@@ -52,8 +52,16 @@ APLOG_USE_MODULE(plimsoll);
 
 /* A thread that serves requests. */
 struct place {
-    atomic_int tid; /* 0: free */
-    atomic_int works;
+    atomic_int tid;     /* 0: free */
+    atomic_uint turns;  /* so many have begun here; a turn's number is never 0 */
+    atomic_uint has;    /* the turn that it has, 0: none */
+};
+
+/* A request's turn. Its pool may be cleaned up by another thread, when this one has begun with another request already: then the place has
+ * another turn, which is not this request's to give back. */
+struct turn {
+    struct place *place;
+    unsigned number;
 };
 
 /* What workers and shepherd share. */
@@ -119,13 +127,22 @@ static void wake(int count) {
         syscall(SYS_futex, &pasture->turn, FUTEX_WAKE, count, NULL, NULL, 0);
 }
 
-static apr_status_t leave(void *data) {
-    struct place *place = data;
-    if (atomic_exchange(&place->works, 0)) {
-        atomic_fetch_sub(&pasture->working, 1);
-        wake(1);
-    }
+/* Gives a turn back, if the place still has it. */
+static void leave(struct place *place, unsigned number) {
+    if (!number || !atomic_compare_exchange_strong(&place->has, &number, 0)) return;
+    atomic_fetch_sub(&pasture->working, 1);
+    wake(1);
+}
+
+static apr_status_t end_turn(void *data) {
+    struct turn *turn = data;
+    leave(turn->place, turn->number);
     return APR_SUCCESS;
+}
+
+static unsigned next_number(struct place *place) {
+    unsigned number = atomic_fetch_add(&place->turns, 1) + 1;
+    return number ? number : atomic_fetch_add(&place->turns, 1) + 1;
 }
 
 /* A request has been read: it goes on when it is its turn. */
@@ -133,8 +150,13 @@ static int enter(request_rec *request) {
     struct settings *settings = ap_get_module_config(request->server->module_config, &plimsoll_module);
     if (!pasture || settings->max_slowdown <= 0 || request->main || request->prev) return DECLINED;
     struct place *place = place_of_this_thread();
-    if (!place || atomic_load(&place->works)) return DECLINED;
-    for (;;) {
+    if (!place) return DECLINED;
+    struct turn *own = apr_palloc(request->pool, sizeof *own);
+    *own = (struct turn){place, next_number(place)};
+    /* A thread has one request at a time: the one before is only being sent, and leaves its turn to this one. */
+    unsigned before = atomic_load(&place->has);
+    int has = before && atomic_compare_exchange_strong(&place->has, &before, own->number);
+    while (!has) {
         unsigned turn = atomic_load(&pasture->turn);
         if (may_go_on()) break;
         struct timespec patience = {0, WAIT_NS};
@@ -143,16 +165,16 @@ static int enter(request_rec *request) {
         syscall(SYS_futex, &pasture->turn, FUTEX_WAIT, turn, &patience, NULL, 0);
         atomic_fetch_sub(&pasture->waiting, 1);
     }
-    atomic_store(&place->works, 1);
+    if (!has) atomic_store(&place->has, own->number);
     /* However it ends. */
-    apr_pool_cleanup_register(request->pool, place, leave, apr_pool_cleanup_null);
+    apr_pool_cleanup_register(request->pool, own, end_turn, apr_pool_cleanup_null);
     return DECLINED;
 }
 
 static apr_status_t give_up_place(void *nothing) {
     (void)nothing;
     if (own_place >= 0) {
-        leave(&pasture->place[own_place]);
+        leave(&pasture->place[own_place], atomic_load(&pasture->place[own_place].has));
         atomic_store(&pasture->place[own_place].tid, 0);
         own_place = -1;
     }
@@ -202,12 +224,12 @@ static size_t count_workers(plimsoll_worker *workers) {
         if (!tid) continue;
         /* A thread's number is found among processes too. */
         if (kill(tid, 0) && errno == ESRCH) {
-            leave(place);
+            leave(place, atomic_load(&place->has));
             atomic_compare_exchange_strong(&place->tid, &tid, 0);
             continue;
         }
         workers[count].tid = tid;
-        at_work += (unsigned)(workers[count++].working = atomic_load(&place->works));
+        at_work += (unsigned)(workers[count++].working = atomic_load(&place->has) != 0);
     }
     count_lost(at_work);
     return count;

@@ -14,11 +14,16 @@ import urllib.request
 MODULES = "/usr/lib/apache2/modules"
 PROGRAM = "/usr/sbin/apache2"
 CLIENTS = 48
+# What serves them: processes, or threads of some.
+PROCESSES = {"prefork": CLIENTS, "event": 4}
 # What a worker computes: it compresses this at each request, which takes some tens of milliseconds. No module beyond those of every httpd is needed.
 PAGE = "".join(f"{n * n * 2654435761 % 2**32:x} " for n in range(60_000)).encode()
 
 
-def conf(root, module, bound, port):
+def conf(root, module, mpm, bound, port):
+    processes = PROCESSES[mpm]
+    threads = CLIENTS // processes
+    of_threads = f"ThreadsPerChild {threads}\nThreadLimit {threads}\nMaxSpareThreads {CLIENTS}\n" if threads > 1 else f"MaxSpareServers {CLIENTS}\n"
     user = "User www-data\nGroup www-data\n" if os.geteuid() == 0 else ""
     return f"""ServerRoot "{root}"
 DefaultRuntimeDir "{root}"
@@ -27,7 +32,7 @@ ErrorLog "{root}/errors"
 LogLevel plimsoll:debug
 ServerName localhost
 Listen 127.0.0.1:{port}
-{user}LoadModule mpm_prefork_module {MODULES}/mod_mpm_prefork.so
+{user}LoadModule mpm_{mpm}_module {MODULES}/mod_mpm_{mpm}.so
 LoadModule authz_core_module {MODULES}/mod_authz_core.so
 LoadModule deflate_module {MODULES}/mod_deflate.so
 LoadModule plimsoll_module {module}
@@ -35,11 +40,10 @@ PlimsollMaxSlowdown {bound}
 DocumentRoot "{root}/pages"
 SetOutputFilter DEFLATE
 DeflateCompressionLevel 9
-ServerLimit {CLIENTS}
+ServerLimit {processes}
 MaxRequestWorkers {CLIENTS}
-StartServers {CLIENTS}
-MaxSpareServers {CLIENTS}
-"""
+StartServers {processes}
+{of_threads}"""
 
 
 def free_port():
@@ -89,7 +93,8 @@ def children(pid):
     return [int(child) for child in path.read_text().split()]
 
 
-def main(module):
+def main(module, mpm):
+    print(f"with {mpm}:")
     with tempfile.TemporaryDirectory() as directory:
         root = pathlib.Path(directory)
         root.chmod(0o755)
@@ -99,7 +104,7 @@ def main(module):
         loaded.write_bytes(pathlib.Path(module).read_bytes())
 
         def write(bound, port=1):
-            (root / "conf").write_text(conf(root, loaded, bound, port))
+            (root / "conf").write_text(conf(root, loaded, mpm, bound, port))
 
         for wrong in ("0.5", "five", "nan", "1e9"):
             write(wrong)
@@ -113,7 +118,7 @@ def main(module):
         server = subprocess.Popen([PROGRAM, "-f", root / "conf", "-D", "FOREGROUND"], start_new_session=True)
         try:
             limits = lambda: [int(n) for n in re.findall(r"(\d+) of \d+ workers may", (root / "errors").read_text())]
-            eventually("it is up", lambda: (root / "pid").exists() and len(children(server.pid)) > CLIENTS)
+            eventually("it is up", lambda: (root / "pid").exists() and len(children(server.pid)) > PROCESSES[mpm])
             load = Load(port)
             try:
                 eventually("few work at once", lambda: limits() and limits()[-1] <= CLIENTS // 4)
@@ -146,8 +151,9 @@ def main(module):
             server.terminate()
             server.wait(30)
         eventually("nobody is left", lambda: not subprocess.run(["pgrep", "-f", str(root)], capture_output=True).stdout)
-        print("httpd: all passed")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    for mpm in PROCESSES:
+        main(sys.argv[1], mpm)
+    print("httpd: all passed")

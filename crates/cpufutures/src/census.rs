@@ -8,8 +8,9 @@ use crate::task::TaskId;
 use crate::timeline::Timeline;
 use crate::usage::{Spent, Usage, WINDOW};
 
-/// Samples further apart than this are not of the same time: the host slept, or nobody sampled.
-const GAP: Nanos = Nanos::from_secs(10);
+/// Samples further apart than this are not of the same time: the host slept, or nobody sampled. A herald with much to read samples
+/// every half a minute.
+const GAP: Nanos = Nanos::from_secs(60);
 
 /// Who, and its counters in nanoseconds.
 #[derive(Clone, Copy, Debug)]

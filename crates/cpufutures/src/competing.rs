@@ -3,7 +3,8 @@
 //! The paper weighs with the mean weight that is eligible (Eq. 6). But w/(w+X) is not linear in X: beside one that is there half the time a
 //! thread gets 1 and 1/2 by turns, 3/4 in all, not 1/1.5. So the competing weight is taken as nothing with the probability that nobody is
 //! there, else as two values with probabilities that have its mean, variance and skewness (the Gauss quadrature of two points). That is
-//! exact for one competitor, for two of the same weight, and for any that are always there.
+//! exact for one competitor, for two of the same weight, and for any that are always there, and near for others of similar weights. Where
+//! weights are orders of magnitude apart and the heavy ones are rarely there, two values are too few for what they stand for.
 
 /// The weight that is eligible at a time, a sum of independent parts: its first three cumulants, and whether it is nothing.
 #[derive(Clone, Copy, Debug)]
@@ -114,13 +115,24 @@ mod tests {
 
     proptest! {
         #[test]
-        fn one_and_two_equals_are_exact_and_others_are_near(
+        fn one_and_two_equals_are_exact(
             weight in 3.0f64..90_000.0,
             others in prop::collection::vec((3.0f64..90_000.0, 0.01f64..=1.0), 2..7),
         ) {
             let off = |others: &[(f64, f64)]| (found(1.0, weight, others) - exact(1.0, weight, others)).abs();
             prop_assert!(off(&others[..1]) < 1e-6 && off(&[others[0], (others[0].0, others[1].1)]) < 1e-6);
-            prop_assert!(off(&others) < 0.06, "{}", off(&others));
+        }
+
+        /// Six times is eight nice values.
+        #[test]
+        fn others_of_similar_weights_are_near(
+            weight in 3.0f64..90_000.0,
+            least in 3.0f64..15_000.0,
+            others in prop::collection::vec((1.0f64..6.0, 0.01f64..=1.0), 2..7),
+        ) {
+            let others: Vec<(f64, f64)> = others.iter().map(|&(times, present)| (times * least, present)).collect();
+            let off = (found(1.0, weight, &others) - exact(1.0, weight, &others)).abs();
+            prop_assert!(off < 0.06, "{off}");
         }
 
         #[test]

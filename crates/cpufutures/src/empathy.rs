@@ -20,7 +20,8 @@ pub struct Seen {
     pub job_ran: Nanos,
     /// How long they were ready to run without running, together. A pause is none.
     pub job_waited: Nanos,
-    /// What they would run on an idle machine, in milliseconds a second together; no more than the CPUs have.
+    /// What they would run on an idle machine, in milliseconds a second together; no more than the CPUs have. What they want they want
+    /// while they are paused, too: it is told by the time in which they are not.
     pub job_desired_ms_per_s: f64,
     /// How long all others ran, together.
     pub others_ran: Nanos,

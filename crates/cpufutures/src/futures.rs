@@ -74,7 +74,7 @@ impl Futures {
     }
 
     /// Takes a sample of all threads of the host, about every 100 ms. Those that are missing have died. A sample that is not later
-    /// than the one before, or more than 10 s later (the host slept), starts the counting anew and leaves out the time between.
+    /// than the one before, or more than a minute later (the host slept), starts the counting anew and leaves out the time between.
     ///
     /// A group or set that the host does not have counts as the root or as all CPUs, a parent that does not come before its child as the root.
     pub fn sample(&mut self, now: Nanos, host: &Host, tasks: &[TaskSample]) {

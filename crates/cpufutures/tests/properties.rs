@@ -96,6 +96,21 @@ fn late_and_missed_samples_jumps_and_counters_that_go_back_do_no_lasting_harm() 
 }
 
 #[test]
+fn readings_half_a_minute_apart_tell_of_that_half_minute() {
+    let mut futures = Futures::new(Settings::default());
+    for step in 0..5 {
+        let done = 30_000 * MS * step;
+        let samples = [sample(0, done / 2, done / 2), sample(2, done / 5, done / 5), sample(4, 7 * MS, 0)];
+        futures.sample(Nanos::from_secs(30 * step), &Host::plain(1), &samples);
+    }
+    let hog = of(&futures, 0);
+    assert!(close(hog.actual_ms_per_s, 500.0) && close(hog.desired_ms_per_s, 1_000.0), "{hog:?}");
+    let some = of(&futures, 2);
+    assert!(close(some.actual_ms_per_s, 200.0) && close(some.desired_ms_per_s, 250.0), "{some:?}");
+    assert_eq!(of(&futures, 4).desired_ms_per_s, 0.0);
+}
+
+#[test]
 fn a_new_thread_is_judged_by_its_life_and_a_dead_one_is_gone() {
     let host = Host::plain(1);
     let mut futures = Futures::new(Settings::default());

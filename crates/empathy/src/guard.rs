@@ -25,6 +25,8 @@ enum Word {
     Will(Undo),
     /// These will be stopped.
     Stopping(Vec<Process>),
+    /// These are the job.
+    Job(Vec<Process>),
     /// The job is paused, and is meant to be.
     Paused,
     /// The job runs.
@@ -81,6 +83,12 @@ impl Guard {
     pub fn stopping(&mut self, processes: Vec<Process>) {
         self.spare.stopping(processes.clone());
         self.tell(&Word::Stopping(processes));
+    }
+
+    /// To be called before the end: these are the job.
+    pub fn is_job(&mut self, processes: Vec<Process>) {
+        self.spare.is_job(processes.clone());
+        self.tell(&Word::Job(processes));
     }
 
     /// To be called before the job is paused, and once a second while it is.
@@ -156,6 +164,7 @@ fn watch(read: OwnedFd) {
                     undos.stopping(processes);
                     paused = true;
                 }
+                Ok(Word::Job(processes)) => undos.is_job(processes),
                 Ok(Word::Paused) => paused = true,
                 Ok(Word::Running) => {
                     undos.running();

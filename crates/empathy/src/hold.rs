@@ -9,6 +9,7 @@ use crate::levers::scheduling::{Scheduling, each_thread, set_nice};
 use crate::levers::{autogroup, stop};
 use crate::plan::{Pause, Plan, Share};
 use crate::process::Process;
+use crate::rights::Raise;
 use crate::tree::Tree;
 use crate::undo::Undo;
 
@@ -32,6 +33,8 @@ pub struct Hold {
     paused: bool,
     /// The level that is in force.
     level: Option<i64>,
+    /// The weight of a session that the job shares has been written down.
+    session_noted: bool,
 }
 
 impl Hold {
@@ -56,7 +59,7 @@ impl Hold {
                 return Err((why, guard));
             }
         }
-        Ok(Hold { plan, tree, running, guard, paused: false, level: None })
+        Ok(Hold { plan, tree, running, guard, paused: false, level: None, session_noted: false })
     }
 
     fn helpers(&self) -> [i32; 2] {
@@ -79,7 +82,7 @@ impl Hold {
     /// What could not be set.
     pub fn begin(&mut self) -> Result<(), String> {
         match &self.plan.share {
-            Share::Group(_) if self.plan.idle_policy => self.idle(),
+            Share::Group(_) if self.plan.idle_policy => self.idle().map(drop),
             _ => Ok(()),
         }
     }
@@ -112,7 +115,10 @@ impl Hold {
         if self.plan.idle_policy {
             let was = scheduling(root)?;
             self.guard.will(Undo::Heirs { root, was, not: self.helpers() });
-            self.sweep(|tid, was| if was.is_idle() { Ok(()) } else { was.idle().set(tid) })
+            let raise = Raise::of(root.pid);
+            // Who could not be taken back is left as it is.
+            let change = |was: Scheduling| !was.is_idle() && raise.can_put_back(&was);
+            self.sweep(|tid, was| if change(was) { was.idle().set(tid) } else { Ok(()) })
                 .map_err(|error| format!("SCHED_IDLE: {error}"))?;
         }
         Ok(())
@@ -159,17 +165,19 @@ impl Hold {
         })
     }
 
-    /// Gives the job its least share for good: for the cycles that nobody wants.
+    /// Gives the job its least share for good: for the cycles that nobody wants. Returns whether it is in force: a session takes one
+    /// change each tenth of a second, of all that anybody makes on this machine.
     ///
     /// # Errors
     /// What could not be set.
-    pub fn idle(&mut self) -> Result<(), String> {
+    pub fn idle(&mut self) -> Result<bool, String> {
         match &self.plan.share {
             Share::Group(group) => {
-                group.set_idle().map_err(|error| format!("{}: {error}", group.dir().display()))
+                let set = group.set_idle().map(|()| true);
+                set.map_err(|error| format!("{}: {error}", group.dir().display()))
             }
-            Share::Autogroup { .. } => self.weigh_session(autogroup::LOWEST).map(drop),
-            Share::Nice { .. } | Share::Equal => Ok(()),
+            Share::Autogroup { .. } => self.weigh_session(autogroup::LOWEST),
+            Share::Nice { .. } | Share::Equal => Ok(true),
         }
     }
 
@@ -219,9 +227,10 @@ impl Hold {
             running => running,
         };
         let Some(of) = of else { return Ok(true) };
-        if shared && self.level.is_none() {
+        if shared && !self.session_noted {
             let was = autogroup::nice(of.pid).map_err(|error| format!("the session's weight: {error}"))?;
-            self.guard.will(Undo::Autogroup { of, nice: was });
+            self.guard.will(Undo::Autogroup { of, nice: before_anybody(was) });
+            self.session_noted = true;
         }
         match autogroup::set_nice(of.pid, nice) {
             Ok(()) => Ok(true),
@@ -231,16 +240,20 @@ impl Hold {
     }
 
     fn renice(&mut self, nice: i32) -> Result<bool, String> {
+        let raise = Raise::of(self.running.map_or(std::process::id() as i32, |root| root.pid));
+        // What was set here can be taken back; who could not be is left as it is.
+        let set_nice =
+            |tid, is: Scheduling| if raise.can_put_back(&is) { set_nice(tid, nice) } else { Ok(()) };
         if self.level.is_none()
             && let Some(root) = self.running
         {
             let was = scheduling(root)?;
             self.guard.will(Undo::Heirs { root, was, not: self.helpers() });
-            self.sweep(|tid, _| set_nice(tid, nice))
+            self.sweep(set_nice)
         } else {
             self.tree.refresh();
             let processes: Vec<Process> = self.tree.processes().collect();
-            each_thread(|| processes.clone(), |tid| set_nice(tid, nice))
+            each_thread(|| processes.clone(), |tid| set_nice(tid, Scheduling::of(tid)?))
         }
         .map(|()| true)
         .map_err(|error| format!("nice {nice}: {error}"))
@@ -306,10 +319,34 @@ impl Hold {
     /// Lets the job go, and puts back what is to be put back.
     pub fn release(mut self) {
         self.resume();
+        if self.running.is_some() {
+            let mut job: HashSet<Process> =
+                self.pids().into_iter().filter_map(|pid| Process::of(pid as i32)).collect();
+            self.tree.refresh();
+            job.extend(self.tree.processes());
+            self.guard.is_job(job.into_iter().collect());
+        }
         self.guard.finish();
     }
 }
 
+/// What a session's nice value was before any `plimsoll yield` set it. Nobody but one sets it to the lowest: were that put back by the
+/// second of two in one session, it would stay.
+fn before_anybody(found: i32) -> i32 {
+    if found == autogroup::LOWEST { 0 } else { found }
+}
+
 fn scheduling(root: Process) -> Result<Scheduling, String> {
     Scheduling::of(root.pid).map_err(|error| format!("process {}: {error}", root.pid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_of_two_in_a_session_puts_back_what_was_before_the_first() {
+        assert_eq!(before_anybody(autogroup::LOWEST), 0);
+        assert_eq!([-5, 0, 10].map(before_anybody), [-5, 0, 10]);
+    }
 }

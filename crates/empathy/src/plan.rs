@@ -16,7 +16,7 @@ use crate::levers::group::Group;
 use crate::levers::hierarchy::Purpose;
 use crate::levers::scheduling::Scheduling;
 use crate::process;
-use crate::rights;
+use crate::rights::Raise;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,8 +79,8 @@ pub struct Facts {
     pub freezer: Result<Group, String>,
     /// Whether sessions are groups, and that of the job is one.
     pub autogroups: bool,
-    /// The lowest nice value that this process may give.
-    pub lowest_nice: i32,
+    /// The priorities that this process may give.
+    pub raise: Raise,
     /// How the job's first thread is scheduled.
     pub scheduling: Scheduling,
     /// Whether the job runs already.
@@ -109,7 +109,7 @@ impl Facts {
             share,
             freezer,
             autogroups: autogroup::enabled() && Group::is_outermost(pid),
-            lowest_nice: rights::lowest_nice(),
+            raise: Raise::of(pid),
             scheduling: Scheduling::of(pid).map_err(|_| gone())?,
             running: running.is_some(),
             own_session: if running.is_some() { stat.session == pid } else { !has_terminal },
@@ -123,7 +123,7 @@ impl Plan {
         let mut missing = Vec::new();
         let idle_only = want == Want::IdleOnly;
         // What was set must be taken back from a job that ran before; one that we start may keep it.
-        let may_raise = facts.lowest_nice <= facts.scheduling.nice;
+        let may_raise = facts.raise.can_put_back(&facts.scheduling);
         let needs_rights =
             || format!("CAP_SYS_NICE or RLIMIT_NICE of {} (`ulimit -e`)", 20 - facts.scheduling.nice.min(0));
         let share = match facts.share {
@@ -131,14 +131,14 @@ impl Plan {
             Err(why) => {
                 missing.push(format!("a control group: {why}"));
                 if facts.autogroups && (facts.own_session || !facts.running) {
-                    Share::Autogroup { lowest: facts.lowest_nice.min(0) }
+                    Share::Autogroup { lowest: facts.raise.lowest_nice.min(0) }
                 } else if idle_only {
                     if facts.autogroups {
                         missing.push("the weight of its session: the job shares it with others".into());
                     }
                     Share::Equal
                 } else if may_raise {
-                    Share::Nice { lowest: facts.lowest_nice }
+                    Share::Nice { lowest: facts.raise.lowest_nice }
                 } else {
                     missing.push(format!("nice: raising it again needs {}", needs_rights()));
                     Share::Equal
@@ -207,13 +207,15 @@ mod tests {
             share: Err("no right to write to /cg".into()),
             freezer: Err("no right to write to /cg".into()),
             autogroups: false,
-            lowest_nice: 20,
+            raise: Raise { lowest_nice: 20, realtime: 0 },
             scheduling: Scheduling { policy: libc::SCHED_OTHER, realtime: 0, nice: 0 },
             running: false,
             own_session: false,
         }
     }
 
+    const AS_IT_WAS: Raise = Raise { lowest_nice: 0, realtime: 0 };
+    const ALL: Raise = Raise { lowest_nice: -20, realtime: 99 };
     const SLOWDOWN: Want = Want::MaxSlowdown(5.0);
 
     #[test]
@@ -228,8 +230,12 @@ mod tests {
         assert!(!plan.idle_policy);
         assert_eq!(plan.to_string(), "pauses alone; paused by SIGSTOP");
         assert!(plan.missing.iter().any(|missing| missing.contains("CAP_SYS_NICE")), "{:?}", plan.missing);
-        let plan = Plan::choose(Want::IdleOnly, Facts { running: true, lowest_nice: 0, ..facts() });
+        let plan = Plan::choose(Want::IdleOnly, Facts { running: true, raise: AS_IT_WAS, ..facts() });
         assert!(plan.idle_policy);
+        let scheduling = Scheduling { policy: libc::SCHED_FIFO, realtime: 50, nice: 0 };
+        let realtime = |raise| Facts { running: true, raise, scheduling, ..facts() };
+        assert!(!Plan::choose(Want::IdleOnly, realtime(AS_IT_WAS)).idle_policy);
+        assert!(Plan::choose(Want::IdleOnly, realtime(ALL)).idle_policy);
 
         let plan = Plan::choose(SLOWDOWN, facts());
         assert!(!plan.idle_policy && matches!(plan.share, Share::Equal));
@@ -253,9 +259,9 @@ mod tests {
         // But that of a job that runs already belongs to others too.
         let plan = Plan::choose(Want::IdleOnly, Facts { own_session: false, running: true, ..on.clone() });
         assert!(matches!(plan.share, Share::Equal));
-        let plan = Plan::choose(SLOWDOWN, Facts { lowest_nice: -20, ..on });
+        let plan = Plan::choose(SLOWDOWN, Facts { raise: ALL, ..on });
         assert!(matches!(plan.share, Share::Autogroup { lowest: -20 }));
-        let plan = Plan::choose(SLOWDOWN, Facts { lowest_nice: -20, ..facts() });
+        let plan = Plan::choose(SLOWDOWN, Facts { raise: ALL, ..facts() });
         assert!(matches!(plan.share, Share::Nice { lowest: -20 }));
     }
 }

@@ -17,6 +17,7 @@ use crate::clock;
 use crate::guard::Guard;
 use crate::hold::Hold;
 use crate::job::{self, NotStarted};
+use crate::levers::group;
 use crate::plan::{Facts, Plan, Want};
 use crate::process::Process;
 use crate::report::{Report, Tally};
@@ -134,6 +135,11 @@ fn target(pid: i32) -> Result<Process, String> {
     if pid == std::process::id() as i32 {
         return Err(format!("process {pid} is plimsoll yield itself"));
     }
+    if let Some(other) = group::held_by(pid) {
+        return Err(format!(
+            "process {pid} is held back by another plimsoll yield already (process {other}): interrupt that first"
+        ));
+    }
     Process::of(pid).filter(Process::lives).ok_or_else(|| format!("there is no process {pid}"))
 }
 
@@ -184,6 +190,8 @@ struct Ride {
     running: Option<(Process, Option<OwnedFd>)>,
     watch: Option<Watch>,
     control: Control,
+    /// The job's least share is still to be set.
+    must_idle: bool,
     tally: Tally,
     /// Until when the job is left in peace.
     grace_until: Nanos,
@@ -191,9 +199,12 @@ struct Ride {
 }
 
 impl Ride {
-    fn new(want: Want, mut hold: Hold, child: Option<i32>, running: Option<Process>, quiet: bool) -> Ride {
-        let watch =
-            Watch::new().map_err(|why| say(format_args!("cannot tell what it costs others: {why}"))).ok();
+    fn new(want: Want, hold: Hold, child: Option<i32>, running: Option<Process>, quiet: bool) -> Ride {
+        // Where its share is set it need not be.
+        let pauses = want == Want::IdleOnly || hold.levels().is_none();
+        let watch = Watch::new(pauses)
+            .map_err(|why| say(format_args!("cannot tell what it costs others: {why}")))
+            .ok();
         let control = match (want, hold.levels()) {
             _ if watch.is_none() => Control::Nothing,
             (Want::IdleOnly, _) => Control::IdleOnly(IdleOnly::default()),
@@ -204,18 +215,31 @@ impl Ride {
                 Control::Duty(MaxSlowdown::new(limit, 1..=100, 100, None), Duty::default())
             }
         };
-        if want == Want::IdleOnly
-            && let Err(why) = hold.idle()
-        {
-            say(why);
-        }
+        let must_idle = want == Want::IdleOnly;
         let tally = Tally::new(want, hold.plan().to_string(), hold.plan().missing.clone());
         let pidfd = |process: Process| {
             let pid = rustix::process::Pid::from_raw(process.pid)?;
             rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()
         };
         let running = running.map(|process| (process, pidfd(process)));
-        Ride { hold, child, ended: None, running, watch, control, tally, grace_until: Nanos(0), quiet }
+        let grace_until = Nanos(0);
+        let mut ride =
+            Ride { hold, child, ended: None, running, watch, control, must_idle, tally, grace_until, quiet };
+        ride.idle();
+        ride
+    }
+
+    /// Sets the job's least share, if it is to be. Where that cannot be done now, it is tried again.
+    fn idle(&mut self) {
+        if self.must_idle {
+            self.must_idle = match self.hold.idle() {
+                Ok(in_force) => !in_force,
+                Err(why) => {
+                    say(why);
+                    false
+                }
+            };
+        }
     }
 
     /// Looks after the job until it has ended, or until it is to be let go. Returns the exit code.
@@ -237,6 +261,7 @@ impl Ride {
                 (None, Some((process, _))) if !process.lives() => return 0,
                 _ => {}
             }
+            self.idle();
             if self.watch.as_ref().is_none_or(|watch| watch.next_in().is_zero()) {
                 self.look();
             }

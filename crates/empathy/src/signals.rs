@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 /// What is passed on.
@@ -28,7 +28,7 @@ pub enum Arrived {
     ForJob {
         /// What.
         signal: Signal,
-        /// Who sent it; none if the kernel did, on behalf of a terminal, to all in the foreground.
+        /// Who sent it, 0 from outside of this pid namespace; none if the kernel did, on behalf of a terminal, to all in the foreground.
         sender: Option<i32>,
     },
 }
@@ -41,13 +41,17 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Blocks those that are passed on, and reads them from here on. Call it before any thread starts.
+    /// Blocks those that are passed on, and reads them from here on. Call it before any thread starts. What this process was told to
+    /// ignore, by `nohup` or by a shell that runs it in the background, it and the job go on to ignore.
     ///
     /// # Errors
     /// Where the kernel has no descriptor to spare.
     pub fn block() -> io::Result<Signals> {
-        let mut mask: SigSet = PASSED.into_iter().collect();
+        let mut mask: SigSet = PASSED.into_iter().filter(|signal| !is_ignored(*signal)).collect();
         mask.add(Signal::SIGCHLD);
+        // Of children that are ignored nobody is told how they ended.
+        // SAFETY: the default needs no handler.
+        unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl)? };
         let read = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
         let mut before = SigSet::empty();
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&mask), Some(&mut before))?;
@@ -66,8 +70,18 @@ impl Signals {
         if signal == Signal::SIGCHLD {
             return Some(Arrived::Child);
         }
-        let by_kernel = info.ssi_code == libc::SI_KERNEL || info.ssi_pid == 0;
+        // Whoever is outside of this pid namespace has no number in it, and is somebody all the same.
+        let by_kernel = info.ssi_code == libc::SI_KERNEL;
         Some(Arrived::ForJob { signal, sender: (!by_kernel).then_some(info.ssi_pid as i32) })
+    }
+}
+
+fn is_ignored(signal: Signal) -> bool {
+    let mut now = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: the call only writes to `now`, which is there; all zeroes are a value, too.
+    unsafe {
+        libc::sigaction(signal as i32, std::ptr::null(), now.as_mut_ptr()) == 0
+            && now.assume_init().sa_sigaction == libc::SIG_IGN
     }
 }
 

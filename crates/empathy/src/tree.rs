@@ -40,6 +40,14 @@ impl Tree {
         Tree { root, root_belongs: false, known: strangers(helpers) }
     }
 
+    /// These belong, as long as they live, and nobody else does for having one of their numbers.
+    pub fn know_all<'a>(&mut self, processes: impl Iterator<Item = &'a Process>) {
+        for process in processes {
+            let seen = Seen { started: process.started, belongs: process.lives() };
+            self.known.entry(process.pid).or_insert(seen);
+        }
+    }
+
     /// Looks who is new and who has gone.
     pub fn refresh(&mut self) {
         let pids = process::all();

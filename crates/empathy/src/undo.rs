@@ -63,12 +63,19 @@ pub enum Undo {
 pub struct Undos {
     all: Vec<Undo>,
     stopped: Vec<Process>,
+    /// The processes of the job as they were known last.
+    job: Vec<Process>,
 }
 
 impl Undos {
     /// One more.
     pub fn push(&mut self, undo: Undo) {
         self.all.push(undo);
+    }
+
+    /// These are the job, as far as is known: who has lost its parents cannot be found by them.
+    pub fn is_job(&mut self, processes: Vec<Process>) {
+        self.job = processes;
     }
 
     /// Processes that will be stopped.
@@ -105,7 +112,7 @@ impl Undos {
             match undo {
                 Undo::Thread { thread, was } if thread.lives() => _ = was.set(thread.pid),
                 Undo::Thread { .. } => {}
-                Undo::Heirs { root, was, not } => heirs(*root, *was, not, &threads),
+                Undo::Heirs { root, was, not } => heirs(*root, *was, not, &self.job, &threads),
                 Undo::Autogroup { of, nice } if of.lives() => regroup(of.pid, *nice),
                 Undo::Autogroup { .. } => {}
                 Undo::Group { dir, home } => group::dissolve(dir, |pid| self.home(dir, home, pid)),
@@ -126,11 +133,9 @@ impl Undos {
     }
 }
 
-fn heirs(root: Process, was: Scheduling, not: &[i32], known: &HashMap<i32, u64>) {
-    if !root.lives() {
-        return;
-    }
+fn heirs(root: Process, was: Scheduling, not: &[i32], job: &[Process], known: &HashMap<i32, u64>) {
     let mut tree = Tree::from(root.pid, not);
+    tree.know_all(std::iter::once(&root).chain(job));
     let processes = || {
         tree.refresh();
         tree.processes().collect()
@@ -138,7 +143,8 @@ fn heirs(root: Process, was: Scheduling, not: &[i32], known: &HashMap<i32, u64>)
     let is_known = |tid| known.get(&tid).is_some_and(|&started| Process { pid: tid, started }.lives());
     // One that cannot be put back must not keep the others from it.
     let _ = each_thread(processes, |tid| {
-        if !is_known(tid) {
+        // Who has a policy that is not handed down from here has it from somebody else.
+        if !is_known(tid) && Scheduling::of(tid).is_ok_and(|is| is.is_fair()) {
             let _ = was.set(tid);
         }
         Ok(())

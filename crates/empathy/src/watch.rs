@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use plimsoll_core::Nanos;
-use plimsoll_cpufutures::TaskId;
+use plimsoll_cpufutures::{Futures, Host, Settings, TaskId, TaskSample};
 use plimsoll_herald::{Herald, Options};
 
 use crate::clock;
@@ -20,15 +20,40 @@ pub struct Watch {
     herald: Herald,
     before: HashMap<TaskId, (u64, u64)>,
     last: Option<Nanos>,
+    unpaused: Option<Unpaused>,
+}
+
+/// What the job wants while it is not paused: a paused thread neither runs nor waits, as one that wants nothing.
+struct Unpaused {
+    futures: Futures,
+    /// A clock that stands still during pauses. What is counted while it does is left out.
+    now: Nanos,
+}
+
+impl Unpaused {
+    fn new() -> Unpaused {
+        Unpaused { futures: Futures::new(Settings::default()), now: Nanos::ZERO }
+    }
+
+    /// What the job's threads would run on an idle machine, in milliseconds a second together.
+    fn desired_ms_per_s(&mut self, length: Nanos, paused: bool, host: &Host, tasks: &[TaskSample]) -> f64 {
+        if !paused {
+            self.now += length;
+        }
+        self.futures.sample(self.now, host, tasks);
+        self.futures.iter().map(|(_, future)| future.desired_ms_per_s).sum()
+    }
 }
 
 impl Watch {
-    /// Begins.
+    /// Begins. `pauses` says whether the job may be paused.
     ///
     /// # Errors
     /// Where threads cannot be read here.
-    pub fn new() -> Result<Watch, String> {
-        Ok(Watch { herald: Herald::new(Options::default())?, before: HashMap::new(), last: None })
+    pub fn new(pauses: bool) -> Result<Watch, String> {
+        let herald = Herald::new(Options::default())?;
+        let unpaused = pauses.then(Unpaused::new);
+        Ok(Watch { herald, before: HashMap::new(), last: None, unpaused })
     }
 
     /// How long it is until the next look is due.
@@ -47,16 +72,21 @@ impl Watch {
         let mut after = HashMap::with_capacity(self.herald.tasks().len());
         let cpus_ms_per_s = 1e3 * self.herald.host().online.len() as f64;
         let mut waiting: Vec<(f64, TaskId)> = Vec::new();
+        let mut own: Vec<TaskSample> = Vec::new();
         for task in self.herald.tasks() {
             after.insert(task.id, (task.run_ns, task.wait_ns));
             // A new thread has begun at nothing.
             let (run, wait) = self.before.get(&task.id).copied().unwrap_or_default();
             let (ran, waited) = (task.run_ns.saturating_sub(run), task.wait_ns.saturating_sub(wait));
             let future = self.herald.futures().of(&task.id).unwrap_or_default();
+            let is_own = job.contains(&task.id.pid);
+            if is_own && self.unpaused.is_some() {
+                own.push(*task);
+            }
             if first {
                 continue;
             }
-            if job.contains(&task.id.pid) {
+            if is_own {
                 seen.job_ran.0 += ran;
                 seen.job_waited.0 += waited;
                 seen.job_desired_ms_per_s += future.desired_ms_per_s;
@@ -71,6 +101,10 @@ impl Watch {
             }
         }
         self.before = after;
+        if let Some(unpaused) = &mut self.unpaused {
+            let desired = unpaused.desired_ms_per_s(length, paused, self.herald.host(), &own);
+            seen.job_desired_ms_per_s = if first { 0.0 } else { desired };
+        }
         seen.taken_ms_per_s = self.taken(waiting, job);
         // Threads that compete with each other would not all run at once on an idle machine either.
         seen.cpus_ms_per_s = cpus_ms_per_s;
@@ -84,5 +118,31 @@ impl Watch {
         let takers =
             waiting.iter().take(ASKED).flat_map(|(_, id)| self.herald.futures().takers(id, usize::MAX));
         takers.filter(|taker| job.contains(&taker.id.pid)).map(|taker| taker.ms_per_s).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_cpufutures::Policy;
+
+    use super::*;
+
+    #[test]
+    fn a_job_wants_while_it_is_paused_what_it_wanted_before() {
+        const TICK: Nanos = Nanos::from_millis(100);
+        let id = TaskId { pid: 7, tid: 7, started: 1 };
+        let mut task =
+            TaskSample { id, run_ns: 0, wait_ns: 0, policy: Policy::Normal, nice: 0, group: 0, cpus: 0 };
+        let mut unpaused = Unpaused::new();
+        unpaused.desired_ms_per_s(Nanos::ZERO, false, &Host::plain(1), &[task]);
+        // It runs one tick in five, beside one as hungry as itself. What it waits to be stopped is not its own doing either.
+        for tick in 1..=600_u64 {
+            let paused = tick % 5 != 0;
+            let (ran, waited) = if paused { (0, TICK.0 / 50) } else { (TICK.0 / 2, TICK.0 / 2) };
+            task.run_ns += ran;
+            task.wait_ns += waited;
+            let desired = unpaused.desired_ms_per_s(TICK, paused, &Host::plain(1), &[task]);
+            assert!(tick < 50 || (950.0..=1_000.0).contains(&desired), "{desired} at tick {tick}");
+        }
     }
 }

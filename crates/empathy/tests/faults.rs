@@ -3,11 +3,16 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
-use common::{HOG, Running, groups_of, is_root, name, pause, ran_s, state, wait_for, without_rights, yields};
+use common::{
+    HOG, Running, groups_of, is_root, name, pause, raising_nice, ran_s, state, wait_for, without_rights,
+    yields,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use plimsoll_empathy::levers::autogroup;
 use plimsoll_empathy::levers::scheduling::Scheduling;
 use plimsoll_empathy::process::Process;
 
@@ -48,6 +53,34 @@ fn a_running_job_is_put_back_when_yield_ends_and_when_it_is_killed() {
 }
 
 #[test]
+fn a_job_whose_own_group_has_gone_meanwhile_goes_to_the_one_above() {
+    let cpu = "/sys/fs/cgroup/cpu";
+    if !is_root() || !fs::exists(format!("{cpu}/cpu.shares")).unwrap() {
+        eprintln!("not tested: needs root, and control groups of version 1");
+        return;
+    }
+    let home = format!("{cpu}/plimsoll-test-{}", std::process::id());
+    fs::create_dir_all(format!("{home}/inner")).unwrap();
+    let job = Running::start(Command::new("sleep").arg("60"));
+    fs::write(format!("{home}/inner/cgroup.procs"), job.pid().to_string()).unwrap();
+    let pid = job.pid().to_string();
+    let mut yielding = Running::start(&mut yields(&["--idle-only", "--quiet", "--pid", &pid]));
+    wait_for("hold", || own_groups(job.pid()).contains("plimsoll-yield-").then_some(()));
+    let other = yields(&["--idle-only", "--pid", &pid]).stderr(Stdio::piped()).output().unwrap();
+    let said = String::from_utf8(other.stderr).unwrap();
+    assert_eq!(other.status.code(), Some(125), "{said}");
+    assert!(said.contains("another plimsoll yield"), "{said}");
+
+    wait_for("an empty group", || fs::remove_dir(format!("{home}/inner")).ok());
+    yielding.signal(Signal::SIGTERM);
+    assert_eq!(yielding.code(), 128 + 15);
+    assert_eq!(groups_of(yielding.pid()), Vec::<String>::new());
+    assert!(own_groups(job.pid()).contains("cpu:/plimsoll-test-"), "{}", own_groups(job.pid()));
+    drop(job);
+    wait_for("an empty group", || fs::remove_dir(&home).ok());
+}
+
+#[test]
 fn what_a_running_job_starts_meanwhile_is_put_back_too() {
     let dir = tempfile::tempdir().unwrap();
     let go = dir.path().join("go");
@@ -68,15 +101,55 @@ fn what_a_running_job_starts_meanwhile_is_put_back_too() {
     assert_eq!(held(child.pid), before);
 }
 
-/// A job that stands still most of the time, for want of any other means.
-fn stopped_job() -> (Running, Process, Process) {
-    // Without any right there is no share to set, so that a slowdown is kept by stopping. Several burn beside it, or it never is.
-    let mut command = without_rights(yields(&["--max-slowdown", "50", "--quiet", "--", "sh", "-c", HOG]));
-    let job = Running::start(command.stderr(Stdio::null()));
-    let hog = job.find("while");
-    wait_for("a pause", || (state(hog.pid) == Some('T')).then_some(()));
-    let guard = guard(&job);
-    (job, hog, guard)
+#[test]
+fn what_outlives_the_first_process_of_a_running_job_is_put_back_too() {
+    if !is_root() {
+        eprintln!("not tested: needs root, to do without all rights but one");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let [go, end] = ["go", "end"].map(|file| dir.path().join(file));
+    let until = |file: &std::path::Path| format!("until test -e {}; do sleep 0.05; done", file.display());
+    let script = format!("{}; sleep 600 & {}", until(&go), until(&end));
+    let mut job = Command::new("sh");
+    job.args(["-c", &script]);
+    let mut job = Running::start(&mut without_rights(job));
+    let before = Scheduling::of(job.pid()).unwrap();
+    let pid = job.pid().to_string();
+    let mut yielding = Running::start(&mut raising_nice(&yields(&["--idle-only", "--quiet", "--pid", &pid])));
+    wait_for("hold", || Scheduling::of(job.pid()).unwrap().is_idle().then_some(()));
+    fs::write(&go, "").unwrap();
+    // The other sleeps end soon.
+    let is_child = |process: &Process| {
+        fs::read_to_string(format!("/proc/{}/cmdline", process.pid))
+            .is_ok_and(|line| line == "sleep\x00600\x00")
+    };
+    let child = wait_for("the child", || job.below().into_iter().find(is_child));
+    assert!(Scheduling::of(child.pid).unwrap().is_idle(), "it inherits");
+    // It is known by now.
+    pause(500);
+    fs::write(&end, "").unwrap();
+    job.code();
+    assert_eq!(yielding.code(), 0);
+    let after = Scheduling::of(child.pid).unwrap();
+    kill(Pid::from_raw(child.pid), Signal::SIGKILL).unwrap();
+    assert_eq!(after, before);
+}
+
+/// A job that stands still most of the time, for want of any other means; what holds it back, and its guard.
+fn stopped_job() -> (Running, Running, Process) {
+    // Without any right there is no share to set, so that a slowdown is kept by stopping: a command might get a session of its own, but
+    // that of a job which runs already is others' too. Several burn beside it, or it never is stopped.
+    let mut hog = Command::new("sh");
+    hog.args(["-c", HOG]);
+    let hog = Running::start(&mut without_rights(hog));
+    let pid = hog.pid().to_string();
+    let mut command = without_rights(yields(&["--max-slowdown", "50", "--quiet", "--pid", &pid]));
+    let yielding = Running::start(command.stderr(Stdio::null()));
+    wait_for("a pause", || (state(hog.pid()) == Some('T')).then_some(()));
+    let guard = guard(&yielding);
+    (hog, yielding, guard)
 }
 
 #[test]
@@ -88,8 +161,8 @@ fn a_stopped_job_goes_on_when_yield_is_killed() {
     let _beside: Vec<Running> =
         (0..4).map(|_| Running::start(Command::new("sh").args(["-c", HOG]))).collect();
     for signal in [Signal::SIGKILL, Signal::SIGSTOP] {
-        let (job, hog, guard) = stopped_job();
-        job.signal(signal);
+        let (hog, yielding, guard) = stopped_job();
+        yielding.signal(signal);
         if signal == Signal::SIGKILL {
             wait_for("the guard's end", || (!guard.lives()).then_some(()));
         }
@@ -97,13 +170,14 @@ fn a_stopped_job_goes_on_when_yield_is_killed() {
         wait_for("the job to go on", || {
             let going = (0..10).all(|_| {
                 pause(5);
-                matches!(state(hog.pid), Some('R' | 'S'))
+                matches!(state(hog.pid()), Some('R' | 'S'))
             });
             going.then_some(())
         });
-        must_run(hog.pid);
-        kill(Pid::from_raw(hog.pid), Signal::SIGKILL).unwrap();
-        let _ = kill(Pid::from_raw(job.pid()), Signal::SIGCONT);
+        must_run(hog.pid());
+        if signal == Signal::SIGSTOP {
+            yielding.signal(Signal::SIGCONT);
+        }
     }
 }
 
@@ -134,6 +208,25 @@ fn it_ends_when_the_running_job_does() {
     job.code();
     let code = yielding.code();
     assert!(code == 0 || code == 125, "{code}: it may have been over before it began");
+}
+
+#[test]
+fn sessions_are_weighed_however_many_begin_at_once() {
+    if !autogroup::enabled() || fs::File::open("/dev/tty").is_ok() {
+        eprintln!("not tested: needs autogroups, and no terminal");
+        return;
+    }
+    // One change each tenth of a second is taken from all of them together.
+    let jobs: Vec<Running> = (0..5)
+        .map(|_| {
+            let mut command = without_rights(yields(&["--idle-only", "--quiet", "--", "sleep", "60"]));
+            Running::start(&mut command)
+        })
+        .collect();
+    for job in &jobs {
+        let sleep = job.find_program("sleep").pid;
+        wait_for("its least weight", || (autogroup::nice(sleep).unwrap() == autogroup::LOWEST).then_some(()));
+    }
 }
 
 #[test]

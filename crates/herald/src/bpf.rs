@@ -182,7 +182,7 @@ impl Bpf {
             }
         }
         self.buffer = buffer;
-        scene.host = self.describer.host();
+        scene.host = self.describer.host(now);
         Ok(())
     }
 

@@ -6,6 +6,8 @@ use plimsoll_core::Nanos;
 
 /// What was saved counts for this long: a reading may be dearer than most, when all threads are new.
 const SAVED_FOR: Nanos = Nanos::from_secs(1);
+/// The longest wait, whatever is owed: readings that are much further apart say nothing about the threads.
+const LONGEST: Nanos = Nanos::from_secs(30);
 /// What [`Budget::spent_share`] looks back on.
 const WINDOW: Nanos = Nanos::from_secs(10);
 
@@ -31,6 +33,8 @@ impl Budget {
         let earned = self.share * now.since(self.settled_at).0 as f64;
         self.settled_at = now;
         self.owed_ns = (self.owed_ns - earned).max(-self.share * SAVED_FOR.0 as f64) + cpu.0 as f64;
+        // What can never be earned is not owed for ever.
+        self.owed_ns = self.owed_ns.min(2.0 * self.share * LONGEST.0 as f64);
         self.spent.push_back((now, cpu));
         // Those that are left reach back as far as the window, or a little further.
         while self.spent.get(1).is_some_and(|(at, _)| now.since(*at) >= WINDOW) {
@@ -38,9 +42,18 @@ impl Budget {
         }
     }
 
-    /// How long to wait until the next reading: `period`, or until what is owed has been earned.
+    /// How long to wait until the next reading: `period`, or until what is owed has been earned, but half a minute at most.
     pub fn wait(&self, period: Nanos) -> Nanos {
-        period.max(Nanos((self.owed_ns / self.share).max(0.0) as u64))
+        period.max(self.earned_in().min(LONGEST))
+    }
+
+    /// Whether more is owed than is earned until the next reading.
+    pub fn is_overdrawn(&self) -> bool {
+        self.earned_in() > LONGEST
+    }
+
+    fn earned_in(&self) -> Nanos {
+        Nanos((self.owed_ns / self.share).max(0.0) as u64)
     }
 
     /// What has been used over the last ten seconds, as a part of one CPU.
@@ -74,6 +87,26 @@ mod tests {
             );
             assert!((0.0095..=0.0101).contains(&budget.spent_share()), "{cost_us}: {}", budget.spent_share());
         }
+    }
+
+    #[test]
+    fn it_reads_every_half_a_minute_even_where_that_costs_more() {
+        let mut budget = Budget::new(0.01, Nanos::ZERO);
+        let mut now = Nanos::ZERO;
+        for _ in 0..100 {
+            budget.spend(Nanos::from_secs(2), now);
+            assert_eq!(budget.wait(Nanos::from_millis(100)), Nanos::from_secs(30));
+            now += Nanos::from_secs(30);
+        }
+        assert!(budget.is_overdrawn());
+        assert!((0.06..0.07).contains(&budget.spent_share()), "{}", budget.spent_share());
+        // What is owed from then does not keep it from reading for long once it is cheap again.
+        for _ in 0..10 {
+            budget.spend(Nanos::from_millis(1), now);
+            now += budget.wait(Nanos::from_millis(100));
+        }
+        assert!(!budget.is_overdrawn());
+        assert_eq!(budget.wait(Nanos::from_millis(100)), Nanos::from_millis(100));
     }
 
     #[test]

@@ -30,7 +30,12 @@ pub struct Describer {
     pub proc: Proc,
     groups: Groups,
     sets: Sets,
+    /// When the CPUs that are on line are looked at again.
+    online_at: Nanos,
 }
+
+/// From one look at the CPUs that are on line to the next.
+const BETWEEN_CPUS: Nanos = Nanos::from_secs(10);
 
 impl Describer {
     /// Of this host.
@@ -38,7 +43,8 @@ impl Describer {
     /// # Errors
     /// As of [`Proc::open`].
     pub fn new() -> Result<Describer, String> {
-        Ok(Describer { proc: Proc::open()?, groups: Groups::find(), sets: Sets::new(scheduling::online()) })
+        let sets = Sets::new(scheduling::online());
+        Ok(Describer { proc: Proc::open()?, groups: Groups::find(), sets, online_at: Nanos::ZERO })
     }
 
     /// All about a thread.
@@ -72,8 +78,12 @@ impl Describer {
     }
 
     /// What the threads share, some of which is read anew at each call.
-    pub fn host(&mut self) -> Host {
+    pub fn host(&mut self, now: Nanos) -> Host {
         self.groups.refresh();
+        if now >= self.online_at {
+            self.online_at = now + BETWEEN_CPUS;
+            self.sets.renew(scheduling::online());
+        }
         let sets = self.sets.list().to_vec();
         Host { online: sets[0].clone(), groups: self.groups.list().to_vec(), sets }
     }

@@ -158,9 +158,13 @@ impl Groups {
     }
 
     fn add(&mut self, now: Nanos, name: Name, group: Group) -> u32 {
-        // Who takes the place of one that is gone stays behind its parent.
+        // Who takes the place of one that is gone stays behind its parent, and does not become the parent of what was below that one: they are
+        // known by their names, and may come to be used again.
         let first = group.parent as usize + 1;
-        let gone = (first..self.names.len()).find(|&at| now.since(self.names[at].1) > UNUSED);
+        let mut has_children = vec![false; self.groups.len()];
+        self.groups.iter().for_each(|group| has_children[group.parent as usize] = true);
+        let gone = |&at: &usize| !has_children[at] && now.since(self.names[at].1) > UNUSED;
+        let gone = (first..self.names.len()).find(gone);
         let at = match gone {
             Some(at) => {
                 let before = std::mem::replace(&mut self.names[at], (name.clone(), now)).0;
@@ -262,6 +266,22 @@ mod tests {
         assert_eq!(groups.of_autogroup(much_later, 5, 0), 3);
         assert_eq!(groups.list().len(), 4);
         assert!(groups.list().iter().enumerate().skip(1).all(|(at, group)| (group.parent as usize) < at));
+    }
+
+    #[test]
+    fn whoever_takes_a_place_is_not_the_parent_of_what_was_below_the_one_that_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a", "a/b", "c"] {
+            write(&dir.path().join(name), &[("cpu.weight", "100\n"), ("cpu.max", "max 100000\n")]);
+        }
+        let mut groups = at(dir.path(), Version::V2);
+        groups.of_cgroup(Nanos::ZERO, "/a/b", 0);
+        let later = Nanos::from_secs(61);
+        let c = groups.of_cgroup(later, "/c", 0);
+        let b = groups.of_cgroup(later, "/a/b", 0);
+        let a = groups.of_cgroup(later, "/a", 0);
+        assert_eq!(groups.list()[b as usize].parent, a);
+        assert!(a != c && b != c && groups.list()[c as usize].parent == 0, "{a} {b} {c}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ const WINDOW: Nanos = Nanos::from_millis(950);
 pub struct Options {
     /// From one reading to the next, while that costs no more than the budget.
     pub period: Duration,
-    /// CPU time that it may use, as a part of one CPU; above 0.
+    /// CPU time that it may use, as a part of one CPU; above 0. It reads every half a minute even where that costs more, and says so.
     pub budget: f64,
     /// How it reads.
     pub reader: Reader,
@@ -52,6 +52,9 @@ pub struct Cost {
 pub struct Herald {
     options: Options,
     source: Source,
+    /// Why it does not read by BPF,
+    why_not_bpf: Option<String>,
+    /// and what else is to be said of how it reads.
     note: Option<String>,
     scene: Scene,
     futures: Futures,
@@ -81,6 +84,7 @@ impl Herald {
         let now = clock::now();
         Ok(Herald {
             options,
+            why_not_bpf: note.clone(),
             note,
             source,
             scene,
@@ -115,6 +119,17 @@ impl Herald {
             readings: self.cost.readings + 1,
             ..self.cost
         };
+        let overdrawn = self.budget.is_overdrawn().then(|| {
+            format!(
+                "a reading of {cpu:.1?} costs more than the budget, {} of a CPU, even at one in 30 s",
+                self.options.budget,
+                cpu = Duration::from(cpu),
+            )
+        });
+        self.note = match (&self.why_not_bpf, overdrawn) {
+            (Some(why), Some(overdrawn)) => Some(format!("{why}; {overdrawn}")),
+            (why, overdrawn) => overdrawn.or_else(|| why.clone()),
+        };
     }
 
     /// Reads by files from now on.
@@ -123,10 +138,10 @@ impl Herald {
             self.source = source;
             self.cost.reader = self.source.name();
         }
-        self.note = Some(why);
+        self.why_not_bpf = Some(why);
     }
 
-    /// Why it does not read by BPF, though it might have.
+    /// Why it does not read by BPF, though it might have; and whether it costs more than its budget.
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()
     }

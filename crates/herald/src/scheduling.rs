@@ -11,6 +11,8 @@ use crate::parse::{self, cpu_list};
 
 /// The most sets of CPUs that are told apart. A thread whose set is one more counts as bound to none.
 const MOST_SETS: usize = 256;
+/// The kernel's sets that are remembered, several of which may be one of those.
+const MOST_KNOWN: usize = 1_024;
 
 /// What `sched_getattr` fills: the first version of its structure.
 #[repr(C)]
@@ -54,6 +56,14 @@ impl Sets {
         Sets { sets: vec![online], known: HashMap::new() }
     }
 
+    /// Those are on line now. Which threads are bound to no CPU is found out anew.
+    pub fn renew(&mut self, online: CpuSet) {
+        if online != self.sets[0] {
+            self.sets[0] = online;
+            self.known.clear();
+        }
+    }
+
     /// The sets, as [`plimsoll_cpufutures::Host`] wants them.
     pub fn list(&self) -> &[CpuSet] {
         &self.sets
@@ -70,16 +80,27 @@ impl Sets {
             return Ok(number);
         }
         let set: CpuSet = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| kernels.is_set(cpu)).collect();
-        let everywhere = self.sets[0].iter().all(|cpu| set.contains(cpu));
-        if self.known.len() == MOST_SETS {
-            return Ok(0);
-        }
-        let number = if everywhere { 0 } else { self.sets.len() as u32 };
-        if !everywhere {
-            self.sets.push(set);
+        let number = self.number(set);
+        if self.known.len() == MOST_KNOWN {
+            self.known.clear();
         }
         self.known.insert(kernels, number);
         Ok(number)
+    }
+
+    fn number(&mut self, set: CpuSet) -> u32 {
+        if self.sets[0].iter().all(|cpu| set.contains(cpu)) {
+            return 0;
+        }
+        let known = self.sets.iter().skip(1).position(|known| *known == set);
+        match known {
+            Some(at) => at as u32 + 1,
+            None if self.sets.len() > MOST_SETS => 0,
+            None => {
+                self.sets.push(set);
+                self.sets.len() as u32 - 1
+            }
+        }
     }
 }
 
@@ -118,5 +139,28 @@ mod tests {
         .join()
         .unwrap();
         assert_eq!(policy(u32::MAX / 2).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+    }
+
+    #[test]
+    fn cpus_that_go_off_line_and_come_back_are_followed() {
+        let set = |cpus: &[usize]| cpus.iter().copied().collect::<CpuSet>();
+        let mut sets = Sets::new(CpuSet::first(2));
+        assert_eq!(sets.number(set(&[0, 1])), 0);
+        let first = sets.number(set(&[0]));
+        assert_eq!(sets.number(set(&[0])), first);
+        // A third one comes: whoever was bound to the first two is bound now.
+        sets.renew(CpuSet::first(3));
+        assert_eq!(sets.list()[0].len(), 3);
+        let two = sets.number(set(&[0, 1]));
+        assert!(two != 0 && two != first);
+        assert_eq!((sets.number(set(&[0, 1, 2])), sets.number(set(&[0]))), (0, first));
+        // And all but one go.
+        sets.renew(CpuSet::first(1));
+        assert_eq!((sets.number(set(&[0])), sets.number(set(&[0, 1])), sets.list().len()), (0, 0, 3));
+        sets.renew(CpuSet::first(500));
+        for cpu in 0..400 {
+            sets.number(set(&[cpu]));
+        }
+        assert_eq!((sets.list().len(), sets.number(set(&[450]))), (1 + MOST_SETS, 0));
     }
 }

@@ -101,9 +101,9 @@ fn twenty_thousand_threads_are_read_within_the_budget_and_without_descriptors() 
     herald.sample();
     let cpu = before + herald.cost().last;
     let next_in = herald.next_in();
-    // What was earned meanwhile is taken off, and what may have been saved before.
+    // What was earned meanwhile is taken off, and what may have been saved before. Half a minute is the most.
     let passed = clock::now().since(began).as_secs_f64();
-    let least = cpu.as_secs_f64() / BUDGET - 1.0 - passed;
+    let least = (cpu.as_secs_f64() / BUDGET - 1.0).min(30.0) - passed;
     assert!(next_in.as_secs_f64() >= least, "{next_in:?} after {cpu:?} in {passed} s");
     assert!(next_in > period, "{many} threads cost {cpu:?}");
 

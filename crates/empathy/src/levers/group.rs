@@ -1,7 +1,7 @@
 //! A control group of the job's own: it catches every process that the job starts, however fast, and one write acts on all.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::hierarchy::{Hierarchy, Purpose, Version};
@@ -11,6 +11,8 @@ use crate::process;
 const NAME: &str = "plimsoll-yield-";
 /// Passes over a group that is being emptied while its processes start others, at most.
 const MOST_PASSES: usize = 100;
+/// The pause after one that found nobody.
+const PAUSE_MS: u16 = 2;
 /// The kernel's unit of weights: that of a thread of nice 0.
 const UNIT: u64 = 1024;
 /// What a group of version 2 has for that.
@@ -129,25 +131,42 @@ pub fn thaw(dir: &Path) {
     let _ = freeze(dir, false);
 }
 
-/// Empties a group and removes it; `home` says where each process goes.
+/// Empties a group and removes it; `home` says where each process goes. Where a home has gone, or takes nobody any more, it is the
+/// nearest above it that does. A group that cannot be emptied holds nobody back from then on.
 pub fn dissolve(dir: &Path, home: impl Fn(i32) -> PathBuf) {
     thaw(dir);
     for _ in 0..MOST_PASSES {
         let pids = inside(dir);
         for &pid in &pids {
-            let _ = moved(&home(pid).join("cgroup.procs"), pid);
+            let home = home(pid);
+            let mut homes = home.ancestors().filter(|place| *place != dir && !is_left_over(place));
+            homes.any(|place| moved(&place.join("cgroup.procs"), pid).is_ok());
         }
         if fs::remove_dir(dir).is_ok() || !dir.exists() {
             return;
         }
+        if pids.is_empty() {
+            // One that is about to end keeps the group though it is listed no more, and may have to wait for a CPU. Interrupted it is
+            // shorter, and nobody minds.
+            let _ = nix::poll::poll(&mut [], PAUSE_MS);
+        }
+    }
+    // Whichever of them there are. A group that is idle has no weight to be set, so that comes first.
+    for (file, text) in [("cpu.idle", "0"), ("cpu.weight", "100"), ("cpu.shares", "1024")] {
+        let _ = write(&dir.join(file), text);
     }
 }
 
 fn moved(seat: &Path, pid: i32) -> io::Result<()> {
-    match fs::write(seat, pid.to_string()) {
+    match write(seat, &pid.to_string()) {
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
         done => done,
     }
+}
+
+/// Writes to a file that is there: outside of the control groups none is to be made.
+fn write(file: &Path, text: &str) -> io::Result<()> {
+    fs::File::options().write(true).open(file)?.write_all(text.as_bytes())
 }
 
 fn inside(dir: &Path) -> Vec<i32> {
@@ -158,13 +177,36 @@ fn inside(dir: &Path) -> Vec<i32> {
 
 fn remove_stale(place: &Path) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let owner = name.to_str().and_then(|name| name.strip_prefix(NAME)).and_then(|pid| pid.parse().ok());
-        if owner.is_some_and(|pid: i32| process::Process::of(pid).is_none()) {
+        if is_left_over(&entry.path()) {
             // Only an empty one lets itself be removed.
             let _ = fs::remove_dir(entry.path());
         }
     }
+}
+
+/// The process id of who made a group like this.
+fn owner(dir: &Path) -> Option<i32> {
+    dir.file_name()?.to_str()?.strip_prefix(NAME)?.parse().ok()
+}
+
+/// Whether it was made for a job that gives way.
+pub fn is_of_a_yield(dir: &Path) -> bool {
+    owner(dir).is_some()
+}
+
+/// Whether whoever made it has ended.
+fn is_left_over(dir: &Path) -> bool {
+    owner(dir).is_some_and(|pid| process::Process::of(pid).is_none())
+}
+
+/// Who holds a process back already: the `plimsoll yield` in whose group it is.
+pub fn held_by(pid: i32) -> Option<i32> {
+    [Purpose::Share, Purpose::Freeze].into_iter().find_map(|purpose| of_another(&home(pid, purpose).ok()?))
+}
+
+fn of_another(home: &Path) -> Option<i32> {
+    let mut owners = home.ancestors().filter(|group| !is_left_over(group)).filter_map(owner);
+    owners.find(|&owner| owner != std::process::id() as i32)
 }
 
 /// The group that a process is in, where one like this would hold it.
@@ -173,4 +215,43 @@ fn remove_stale(place: &Path) {
 /// Why that cannot be said.
 pub fn home(pid: i32, purpose: Purpose) -> Result<PathBuf, String> {
     Hierarchy::of(pid, purpose).map(|hierarchy| hierarchy.own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_no_home_any_more_goes_above_it_and_who_can_go_nowhere_is_not_held_back() {
+        let top = tempfile::tempdir().unwrap();
+        let group = |name: &str| {
+            let dir = top.path().join(name);
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join("cgroup.procs"), "").unwrap();
+            dir
+        };
+        let text = |file: PathBuf| fs::read_to_string(file).unwrap();
+        let slice = group("slice");
+        // As one that `kill -9` of both has left behind.
+        let left_over = group(&format!("slice/{NAME}{}", i32::MAX));
+        let own = group(&format!("{NAME}{}", i32::MAX - 1));
+        // Files do not go away as those of a control group do: so it cannot be removed.
+        for (file, held) in [("cgroup.procs", "4711\n"), ("cpu.idle", "1"), ("cpu.weight", "1")] {
+            fs::write(own.join(file), held).unwrap();
+        }
+        dissolve(&own, |_| left_over.join("service"));
+        assert_eq!(text(slice.join("cgroup.procs")), "4711");
+        assert_eq!(text(left_over.join("cgroup.procs")), "");
+        assert!(!fs::exists(left_over.join("service")).unwrap());
+        assert_eq!((text(own.join("cpu.idle")), text(own.join("cpu.weight"))), ("0".into(), "100".into()));
+        assert!(!fs::exists(own.join("cpu.shares")).unwrap() && !fs::exists("/cgroup.procs").unwrap());
+    }
+
+    #[test]
+    fn whoever_is_in_the_group_of_another_is_told_from_who_is_in_one_that_is_left_over() {
+        assert_eq!(of_another(Path::new("/sys/fs/cgroup/plimsoll-yield-1/x")), Some(1));
+        assert_eq!(of_another(Path::new(&format!("/sys/fs/cgroup/{NAME}{}", i32::MAX))), None);
+        assert_eq!(of_another(Path::new(&format!("/sys/fs/cgroup/{NAME}{}", std::process::id()))), None);
+        assert_eq!(of_another(Path::new("/sys/fs/cgroup/plimsoll")), None);
+    }
 }

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use plimsoll_herald::parse::{self, Mount};
 use rustix::fs::{Access, access};
 
+use super::group;
+
 /// What a group is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
@@ -35,8 +37,17 @@ pub struct Hierarchy {
     pub own: PathBuf,
 }
 
-/// What must not be escaped from: the first word of these files is "max" where nothing is limited.
-const LIMITS: [&str; 5] = ["cpu.max", "memory.max", "memory.high", "memory.swap.max", "pids.max"];
+/// What must not be escaped from: where nothing is limited these files are empty, or their first word is "max".
+const LIMITS: [&str; 8] = [
+    "cpu.max",
+    "cpuset.cpus",
+    "cpuset.mems",
+    "io.max",
+    "memory.max",
+    "memory.high",
+    "memory.swap.max",
+    "pids.max",
+];
 
 impl Hierarchy {
     /// The one that has a process's share of the CPUs, or that can freeze it.
@@ -85,12 +96,12 @@ impl Hierarchy {
     }
 
     /// The groups in which one for the job may be made, best first: the higher it is, the more others it gives way to. None is
-    /// above a limit that the process is under now: nobody escapes one.
+    /// above a limit that the process is under now, or above the group of a job that gives way: nobody escapes one.
     fn places(&self) -> Vec<PathBuf> {
         let mut places = Vec::new();
         for place in self.own.ancestors() {
             places.push(place.to_owned());
-            if place == self.top || self.is_limited(place) {
+            if place == self.top || self.is_limited(place) || group::is_of_a_yield(place) {
                 break;
             }
         }
@@ -104,7 +115,7 @@ impl Hierarchy {
             Version::One => first("cpu.cfs_quota_us").trim().parse().is_ok_and(|quota: i64| quota >= 0),
             Version::Two => LIMITS.iter().any(|file| {
                 let text = first(file);
-                !text.is_empty() && !text.starts_with("max")
+                !text.trim().is_empty() && !text.starts_with("max")
             }),
         }
     }
@@ -208,6 +219,25 @@ mod tests {
         fs::write(own.join("cpu.max"), "50000 100000\n").unwrap();
         assert_eq!(two.places(), std::slice::from_ref(&own));
 
+        // Most files say nothing.
+        let own = top.path().join("x/y");
+        fs::create_dir_all(&own).unwrap();
+        let two = Hierarchy { version: Version::Two, top: top.path().into(), own: own.clone() };
+        for (file, limit) in
+            [("cpuset.cpus", "0-3\n"), ("cpuset.mems", "0\n"), ("io.max", "8:0 rbps=max wbps=1048576\n")]
+        {
+            fs::write(own.join(file), "\n").unwrap();
+            assert_eq!(two.places().len(), 3, "{file}");
+            fs::write(own.join(file), limit).unwrap();
+            assert_eq!(two.places(), std::slice::from_ref(&own), "{file}");
+            fs::write(own.join(file), "").unwrap();
+            assert_eq!(two.places().len(), 3, "{file}");
+        }
+        let outer = top.path().join("plimsoll-yield-7");
+        let two = Hierarchy { version: Version::Two, top: top.path().into(), own: outer.join("own") };
+        assert_eq!(two.places(), [outer.clone(), outer.join("own")]);
+
+        let own = top.path().join("a/b/c");
         let one = Hierarchy { version: Version::One, top: top.path().into(), own };
         assert_eq!(one.places().len(), 4);
         fs::write(top.path().join("a/b/cpu.cfs_quota_us"), "-1\n").unwrap();

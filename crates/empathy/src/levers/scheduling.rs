@@ -59,6 +59,11 @@ impl Scheduling {
         self.policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_IDLE
     }
 
+    /// Whether it has a deadline, which cannot be given back by its policy alone.
+    pub fn has_deadline(&self) -> bool {
+        self.policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_DEADLINE
+    }
+
     /// Whether it is one among equals: no real-time policy, no deadline.
     pub fn is_fair(&self) -> bool {
         matches!(

@@ -76,6 +76,16 @@ pub fn without_rights(mut command: Command) -> Command {
     command
 }
 
+/// The same with the right to raise priorities alone.
+pub fn raising_nice(command: &Command) -> Command {
+    let user = NOBODY.to_string();
+    let mut raising = Command::new("setpriv");
+    raising.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
+    raising.args(["--inh-caps", "+sys_nice", "--ambient-caps", "+sys_nice"]);
+    raising.arg(command.get_program()).args(command.get_args()).stdin(Stdio::null());
+    raising
+}
+
 /// A process and all that it starts, killed when this is dropped.
 pub struct Running(pub Child);
 
@@ -113,6 +123,11 @@ impl Running {
                 && !is_yield(process.pid)
         };
         wait_for(command, || self.below().into_iter().find(runs))
+    }
+
+    /// The process below it that has become a program, whatever the command lines around it say.
+    pub fn find_program(&self, program: &str) -> Process {
+        wait_for(program, || self.below().into_iter().find(|process| name(process.pid) == program))
     }
 }
 

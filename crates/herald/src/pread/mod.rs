@@ -64,7 +64,7 @@ impl Pread {
         self.take_in(now, MOST_NEW, scene);
         self.look_again(now, scene);
         scene.now = now;
-        scene.host = self.describer.host();
+        scene.host = self.describer.host(now);
         scene.tasks.clear();
         scene.tasks.extend(self.threads.iter().map(Thread::sample));
     }
