@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use rand::RngExt as _;
 use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
-use super::scan;
+use super::{control, scan};
 use crate::clock;
 use crate::events::Events;
 use crate::status::{Board, Status};
@@ -344,6 +345,32 @@ fn nobody_speaks_for_another() {
         let said = String::from_utf8(other.output().await.unwrap().stdout).unwrap();
         assert!(said.contains("refused that ledger is another process's"), "{said}");
     });
+}
+
+#[test]
+fn who_may_connect_depends_on_whose_the_agent_is() {
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("agent.sock");
+    with_agent(dir.path(), "enforce", async |_| {
+        while !socket.exists() || !matches!(mode(&socket), 0o600 | 0o666) {
+            sleep(Duration::from_millis(20)).await;
+        }
+    });
+    let listener = UnixListener::bind(&socket).unwrap();
+    control::open_up(&socket).unwrap();
+    let all = rustix::process::geteuid().is_root();
+    assert_eq!(mode(&socket), if all { 0o666 } else { 0o600 });
+    // What lies in its place is left as it is.
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    fs::remove_file(&socket).unwrap();
+    std::os::unix::fs::symlink(&file, &socket).unwrap();
+    assert!(control::open_up(&socket).is_err());
+    assert!(control::open_up(&file).is_err());
+    assert_eq!(mode(&file), 0o640);
+    drop(listener);
 }
 
 #[test]
