@@ -239,6 +239,14 @@ fn one_agent_a_ledger() {
 }
 
 #[test]
+fn a_ledger_that_is_closed_is_not_alive_though_its_process_is() {
+    let both = both();
+    assert!(both.ledger.is_alive());
+    both.app.remove();
+    assert!(!both.ledger.is_alive() && both.ledger.has_process());
+}
+
+#[test]
 fn the_agent_writes_its_own_words() {
     let both = both();
     both.ledger.beat(5).unwrap();

@@ -87,7 +87,7 @@ impl Scanner {
             };
         }
         match Ledger::open(&path) {
-            Ok(ledger) if !ledger.is_alive() => self.remove(&path, pid),
+            Ok(ledger) if !ledger.has_process() => self.remove(&path, pid),
             Ok(ledger) => self.watch(name, app, ledger),
             // Just being made: at the next look it is one.
             Err(Refusal::Magic) if !self.was_left(name) => self.leave(name, Refusal::Magic.to_string()),

@@ -291,6 +291,32 @@ fn ledgers_that_are_none_are_left_alone_and_those_of_the_dead_removed() {
 }
 
 #[test]
+fn a_ledger_that_is_closed_and_opened_again_is_watched_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = create(dir.path());
+    with_agent(dir.path(), "enforce", async |status| {
+        while first.agent_beat_ns() == 0 {
+            sleep(Duration::from_millis(20)).await;
+        }
+        first.remove();
+        while !status.borrow().watched.is_empty() {
+            sleep(Duration::from_millis(20)).await;
+        }
+        let second = create(dir.path());
+        while second.agent_beat_ns() == 0 {
+            sleep(Duration::from_millis(20)).await;
+        }
+        second.remove();
+        // Before anybody saw that it was closed.
+        let third = create(dir.path());
+        while third.agent_beat_ns() == 0 {
+            sleep(Duration::from_millis(20)).await;
+        }
+        assert!(Ledger::peek(third.path()).is_ok(), "what is closed is not what has taken its place");
+    });
+}
+
+#[test]
 fn a_second_agent_leaves_the_ledger_to_the_first() {
     let dir = tempfile::tempdir().unwrap();
     let writer = create(dir.path());

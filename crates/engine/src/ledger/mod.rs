@@ -41,7 +41,7 @@ const SELDOM: Nanos = Nanos::from_secs(2);
 const OFTEN: Nanos = Nanos::from_millis(50);
 /// Threads that it is asked about.
 const THREADS: usize = 128;
-/// How often it is seen to that the process still lives.
+/// How often it is seen to that the process still lives and writes.
 const PULSE: Nanos = Nanos::from_millis(500);
 /// Cancellations that are remembered.
 const REMEMBERED: usize = 4_096;
@@ -167,7 +167,10 @@ impl Source for Book {
         if now.since(self.pulse) >= PULSE {
             self.pulse = now;
             if !self.ledger.borrow().is_alive() {
-                return Err(Trouble { why: "its process has ended".to_owned(), gone: true });
+                return Err(Trouble {
+                    why: "its process has ended, or has closed it".to_owned(),
+                    gone: true,
+                });
             }
         }
         match self.read(now, scene) {
@@ -281,5 +284,6 @@ impl Source for Book {
     fn close(&mut self) {
         // The application clears it anyway when the heartbeat stays away.
         let _ = self.ledger.borrow().set_exact(false);
+        self.port.borrow_mut().close();
     }
 }
