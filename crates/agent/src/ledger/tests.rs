@@ -73,6 +73,11 @@ struct App {
 
 impl App {
     fn start(writer: Arc<Writer>, flags: u32) -> App {
+        App::start_unconnected(writer, flags, Arc::new(AtomicBool::new(true)))
+    }
+
+    /// One that connects to the agent only once it may.
+    fn start_unconnected(writer: Arc<Writer>, flags: u32, may_connect: Arc<AtomicBool>) -> App {
         let stop = Arc::new(AtomicBool::new(false));
         let cancelled = Arc::new(AtomicBool::new(false));
         let lock = Arc::new(spin::Lock::default());
@@ -113,7 +118,12 @@ impl App {
         }
         {
             let stop = Arc::clone(&stop);
-            threads.push(thread::spawn(move || converse(&writer, &stop, &cancelled)));
+            threads.push(thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) && !may_connect.load(Ordering::Relaxed) {
+                    pause(1);
+                }
+                converse(&writer, &stop, &cancelled);
+            }));
         }
         App { stop, threads }
     }
@@ -258,6 +268,38 @@ fn who_cannot_be_cancelled_is_named() {
     app.end();
     assert!(told(&events, "cancel").is_empty(), "{events:#?}");
     assert_eq!(told(&events, "escalate")[0]["task"], "task 77 (POST /dump)");
+}
+
+#[test]
+fn who_cannot_be_told_yet_is_cancelled_once_its_application_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = Arc::new(create(dir.path()));
+    let may_connect = Arc::new(AtomicBool::new(false));
+    let app = App::start_unconnected(Arc::clone(&writer), CANCELLABLE, Arc::clone(&may_connect));
+    // On a busy machine somebody else may be in the way for a moment, too.
+    let is_of_dump = |what: &str| {
+        let lines = fs::read_to_string(dir.path().join("events.jsonl")).unwrap();
+        let event = format!(r#""event":"{what}""#);
+        lines.lines().any(|line| line.contains(&event) && line.contains("task 77 (POST /dump)"))
+    };
+    let events = with_agent(dir.path(), "enforce", async |_| {
+        while !is_of_dump("escalate") {
+            sleep(Duration::from_millis(20)).await;
+        }
+        may_connect.store(true, Ordering::Relaxed);
+        while !is_of_dump("released") {
+            sleep(Duration::from_millis(20)).await;
+        }
+    });
+    app.end();
+    let of_dump = |what: &str| {
+        let mut events = told(&events, what);
+        events.retain(|event| event["task"] == "task 77 (POST /dump)");
+        events
+    };
+    assert_eq!(of_dump("escalate")[0]["reason"], "not cancellable: its application is not connected");
+    assert_eq!(of_dump("cancel").len(), 1, "{events:#?}");
+    assert_eq!(of_dump("released")[0]["outcome"], "cancelled", "{events:#?}");
 }
 
 #[test]

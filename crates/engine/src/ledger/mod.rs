@@ -216,7 +216,8 @@ impl Source for Book {
                 Some(of) if !of.acknowledged && tries > 2 => {
                     Sent::Failed("its application does not answer".to_owned())
                 }
-                _ => Sent::Told,
+                Some(_) => Sent::Told,
+                None => Sent::Failed("its application could not be told".to_owned()),
             };
         }
         let Some((index, turn)) = self.task(task).map(|task| (task.index, task.turn)) else {
@@ -275,6 +276,10 @@ impl Source for Book {
             }
         }
         outcomes
+    }
+
+    fn reaches(&self) -> bool {
+        self.port.borrow().is_open()
     }
 
     fn is_silent(&self) -> bool {
