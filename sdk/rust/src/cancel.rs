@@ -27,7 +27,8 @@ impl Cancellation {
         self.key
     }
 
-    /// The [index](crate::Resource::index) of the resource that the task holds up.
+    /// The [index](crate::Resource::index) of the resource that the task holds up. Processors, disk and network have none of the application's:
+    /// then it is one that no resource has.
     pub fn resource(&self) -> u16 {
         self.resource
     }

@@ -20,7 +20,7 @@ use plimsoll_cancellation::decision::{Again, Outcome, State};
 use plimsoll_core::Nanos;
 use plimsoll_core::config::Mode;
 use plimsoll_ledger::control::{self, FromAgent, FromSdk, Outcome as Word};
-use plimsoll_ledger::layout::BACKGROUND;
+use plimsoll_ledger::layout::{BACKGROUND, MOST_RESOURCES};
 use plimsoll_ledger::{Ledger, Look, Refusal, Task};
 
 use crate::clock;
@@ -156,6 +156,13 @@ impl Book {
         }
     }
 
+    /// The index of a resource that has no record: what stands for the processors, the disk and the network, so that an application finds no
+    /// name for it. Records are used from the first on.
+    fn no_record(&self) -> u16 {
+        let free = |&index: &u16| self.look.resource(index).is_none();
+        (0..MOST_RESOURCES as u16).rev().find(free).unwrap_or(0)
+    }
+
     fn of_task(&self, task: u64) -> Option<u64> {
         self.cancellations.iter().rev().find(|(_, of)| of.task == task).map(|(&id, _)| id)
     }
@@ -225,7 +232,8 @@ impl Source for Book {
         };
         self.next += 1;
         let id = self.next;
-        let resource = resource.checked_sub(FIRST).and_then(|index| u16::try_from(index).ok()).unwrap_or(0);
+        let own = resource.checked_sub(FIRST).and_then(|index| u16::try_from(index).ok());
+        let resource = own.unwrap_or_else(|| self.no_record());
         let line = FromAgent::Cancel { id, task: index, turn, resource, text: reason.to_owned() };
         if !self.port.borrow_mut().say(&line) {
             return Sent::Failed("its application is not connected".to_owned());
@@ -292,3 +300,6 @@ impl Source for Book {
         self.port.borrow_mut().close();
     }
 }
+
+#[cfg(test)]
+mod tests;
