@@ -157,6 +157,42 @@ fn who_takes_over_an_account_is_charged_for_its_own_life_at_most() {
 }
 
 #[test]
+fn who_takes_over_an_account_is_charged_for_its_part_of_what_was_taken() {
+    let mut both = both();
+    let first = both.begin(10);
+    let a = account(&both.app, first, 1);
+    a.get(1, || 10 * MS);
+    both.ledger.look(10 * MS, &mut both.look).unwrap();
+    a.end(11 * MS);
+    both.app.end(first);
+    for at in [11, 20] {
+        let between = both.begin(at);
+        let a = account(&both.app, between, 1);
+        a.get(500, || at * MS);
+        a.slow(500, 0);
+        a.end(at * MS);
+        both.app.end(between);
+    }
+    let second = both.begin(90);
+    let a = account(&both.app, second, 1);
+    a.get(30, || 95 * MS);
+    a.wait(|| 96 * MS);
+    both.ledger.look(110 * MS, &mut both.look).unwrap();
+    // It was there for a fifth of the time.
+    let (own, all) = (both.look.uses[0].window, both.look.resource(1).unwrap().window);
+    assert_eq!((all.gets, all.frees, all.slows), (1_030, 1_001, 1_001));
+    assert_eq!((own.gets, own.frees, own.slows), (206, 176, 200));
+    a.end(110 * MS);
+    both.app.end(second);
+    let third = both.begin(209);
+    account(&both.app, third, 1).get(40, || 209 * MS);
+    // What it holds it has taken, however short its life.
+    both.ledger.look(210 * MS, &mut both.look).unwrap();
+    let own = both.look.uses[0].window;
+    assert_eq!((own.gets, own.frees), (40, 0));
+}
+
+#[test]
 fn accounts_of_one_task_and_resource_are_one_use() {
     let mut both = both();
     both.look(10);
