@@ -309,6 +309,32 @@ fn an_agent_that_dies_is_found_again_and_what_waits_is_run() {
 }
 
 #[test]
+fn no_thread_of_ours_takes_a_signal_of_the_applications() {
+    let place = Place::new();
+    let (app, mut agent) = open(&place, "signals");
+    let (task, second) = rerunnable(&app, 1);
+    cancel(&place, &app, &mut agent, 1, task, 1);
+    agent.say("rerun 1");
+    assert!(matches!(second.recv().unwrap(), Second::Again(_)));
+    let status = |name: &str| {
+        let threads = std::fs::read_dir("/proc/self/task").unwrap();
+        let mut statuses = threads
+            .filter_map(|thread| std::fs::read_to_string(thread.unwrap().path().join("status")).ok())
+            .filter(|status| status.starts_with(&format!("Name:\t{name}\n")));
+        statuses.next()
+    };
+    for name in ["plimsoll", "plimsoll-cancel", "plimsoll-rerun"] {
+        // Its name it has a moment after it has begun.
+        until(|| status(name).is_some());
+        let status = status(name).unwrap();
+        let (_, blocked) = status.split_once("SigBlk:\t").unwrap();
+        // SIGTERM and SIGINT.
+        let blocked = u64::from_str_radix(&blocked[..16], 16).unwrap();
+        assert_eq!(blocked & 0x4002, 0x4002, "{name}: {status}");
+    }
+}
+
+#[test]
 fn who_is_not_welcome_does_nothing() {
     let place = Place::new();
     let mut agent = Agent::listen(&place);
