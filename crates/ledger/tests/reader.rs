@@ -343,6 +343,20 @@ fn who_made_the_file_is_not_replaced_and_who_is_gone_is() {
 }
 
 #[test]
+fn what_a_program_left_that_this_one_has_replaced_is_replaced_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let create = Create { app: "app", shape: SHAPE, ..Create::in_directory(directory.path(), 1) };
+    let before = Writer::create(&create).unwrap();
+    // Of the same process by its words, but nothing that this program made.
+    let bytes = std::fs::read(before.path()).unwrap();
+    before.remove();
+    std::fs::write(before.path(), bytes).unwrap();
+    let after = Writer::create(&Create { created_ns: 2, ..create }).unwrap();
+    assert_eq!(Ledger::peek(after.path()).unwrap().created_ns(), 2);
+    assert_eq!(Writer::create(&create).err().map(|why| why.word()), Some("already"));
+}
+
+#[test]
 fn the_directory_is_private_or_it_is_none() {
     use std::os::unix::fs::PermissionsExt;
     let root = tempfile::tempdir().unwrap();
