@@ -1,4 +1,4 @@
-//! What becomes of who was cancelled (section 4, fairness). A task is cancelled at most once; what can be run again is, when there
+//! What becomes of who was cancelled (section 4, fairness). A task is cancelled at most once; what can be run again is, when it has ended and there
 //! has been room for a while. A request whose deadline passes meanwhile is given up, or one that has none and has waited for long;
 //! a background task is run again in the end, room or not.
 
@@ -52,24 +52,29 @@ impl Cancelled {
         self.waiting.retain(|w| w.task != task);
     }
 
-    /// Decides who is run again now, and who is given up. `room` tells whether objectives are kept and nothing is contended.
-    pub fn look(&mut self, now: Nanos, room: bool, again: &mut Vec<Again>) {
+    /// Decides who is run again now, and who is given up. `room` tells whether objectives are kept and nothing is contended, `runs` whether a
+    /// task that was cancelled is still there: its application would not know what is to be run again.
+    pub fn look(&mut self, now: Nanos, room: bool, runs: impl Fn(u64) -> bool, again: &mut Vec<Again>) {
         self.room_since = if room { self.room_since.or(Some(now)) } else { None };
         self.waiting.retain(|w| {
             let passed = match w.deadline_ns {
                 0 => w.request && now.since(w.since) >= PATIENCE,
                 deadline_ns => deadline_ns <= now.0,
             };
-            if passed {
+            let given_up = passed && !runs(w.task);
+            if given_up {
                 again.push(Again::Abandon(w.task));
             }
-            !passed
+            !given_up
         });
         if self.last.is_some_and(|last| now.since(last) < APART) {
             return;
         }
         let room = self.room_since.is_some_and(|since| now.since(since) >= ROOM);
-        let next = self.waiting.iter().position(|w| room || (!w.request && now.since(w.since) >= PATIENCE));
+        let next = self
+            .waiting
+            .iter()
+            .position(|w| (room || (!w.request && now.since(w.since) >= PATIENCE)) && !runs(w.task));
         if let Some(next) = next {
             again.push(Again::Rerun(self.waiting.remove(next).task));
             self.last = Some(now);
@@ -84,7 +89,7 @@ mod tests {
 
     fn decide(cancelled: &mut Cancelled, ms: u64, room: bool) -> Vec<Again> {
         let mut again = Vec::new();
-        cancelled.look(at_ms(ms), room, &mut again);
+        cancelled.look(at_ms(ms), room, |_| false, &mut again);
         again
     }
 
@@ -116,6 +121,24 @@ mod tests {
         cancelled.push(at_ms(0), &task(2));
         assert_eq!(decide(&mut cancelled, 19_999, false), []);
         assert_eq!(decide(&mut cancelled, 20_000, false), [Again::Abandon(1), Again::Rerun(2)]);
+    }
+
+    #[test]
+    fn who_has_not_ended_yet_waits_and_holds_nobody_up() {
+        let mut cancelled = Cancelled::default();
+        cancelled.push(at_ms(0), &request(1, 0));
+        cancelled.push(at_ms(0), &Task { deadline_ns: 5_000_000_000, ..request(2, 0) });
+        cancelled.push(at_ms(0), &request(3, 0));
+        let mut decide = |ms, ended: u64| {
+            let mut again = Vec::new();
+            cancelled.look(at_ms(ms), true, |task| task != ended, &mut again);
+            again
+        };
+        assert_eq!(decide(0, 3), []);
+        assert_eq!(decide(1_000, 3), [Again::Rerun(3)]);
+        assert_eq!(decide(6_000, 3), []);
+        assert_eq!(decide(6_000, 2), [Again::Abandon(2)]);
+        assert_eq!(decide(7_000, 1), [Again::Rerun(1)]);
     }
 
     #[test]

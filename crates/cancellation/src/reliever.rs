@@ -149,7 +149,8 @@ impl Reliever {
         self.decision.state = self.judge(now, elapsed, scene);
         let room = self.decision.state == State::Calm
             && self.contention.levels().iter().all(|&level| level < CONTENDED);
-        self.cancelled.look(now, room, &mut self.decision.again);
+        let runs = |task| self.endings.iter().any(|ending| ending.task == task && !ending.gone);
+        self.cancelled.look(now, room, runs, &mut self.decision.again);
         if self.decision.state == State::Resource {
             self.choose(now, scene);
         }

@@ -230,6 +230,28 @@ fn what_can_be_run_again_is_when_there_is_room_and_never_cancelled_again() {
 }
 
 #[test]
+fn what_has_not_ended_yet_is_not_run_again() {
+    let (mut app, mut reliever) = (Application::new(Kind::Lock), reliever());
+    run(&mut app, &mut reliever, 2_000, |_, _| {});
+    app.hog();
+    app.hogs[0].rerunnable = true;
+    // It gives the lock back, and takes until 9 s to end.
+    let mut lingers = None;
+    let mut again = Vec::new();
+    while app.now_ms < 14_000 {
+        let mut scene = app.step();
+        scene.tasks.extend(lingers.filter(|_| app.now_ms < 9_000));
+        let decision = reliever.look(app.now(), &scene);
+        again.extend(decision.again.iter().map(|a| (app.now_ms, *a)));
+        if decision.cancel.is_some() {
+            lingers = app.hogs.pop();
+        }
+    }
+    let lingers = lingers.unwrap().id;
+    assert!(matches!(again[..], [(9_000.., Again::Rerun(task))] if task == lingers), "{again:?}");
+}
+
+#[test]
 fn a_look_at_the_same_time_or_at_an_empty_scene_decides_nothing() {
     let mut reliever = reliever();
     for ms in [0, 0, 5, 5, 10] {

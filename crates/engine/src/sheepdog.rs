@@ -31,7 +31,7 @@ use rustix::thread::gettid;
 pub use herd::Herd;
 use threads::Threads;
 
-use crate::clock;
+use crate::{clock, thread};
 
 /// From one look to the next: many turns of a CPU among its threads.
 const STEP: Nanos = Nanos::from_millis(200);
@@ -80,7 +80,7 @@ impl SheepDog {
         let shared = Arc::new(Shared { max_slowdown, state: Mutex::new(state), room, over });
         let range = i64::from(least.min(most))..=i64::from(most);
         let dog = sheepdog::SheepDog::new(range, i64::from(most), max_slowdown);
-        let watching = std::thread::Builder::new().name("sheepdog".to_owned()).spawn({
+        let watching = thread::spawn("sheepdog", {
             let shared = Arc::clone(&shared);
             move || shared.watch(dog)
         });
@@ -224,6 +224,31 @@ mod tests {
             eventually("more at once", &dog, |workers| workers >= THREADS / 2);
             go_on.store(false, Relaxed);
         });
+    }
+
+    #[test]
+    fn it_takes_no_signal_of_the_applications() {
+        let _dog = SheepDog::start(1..=1, 2.0);
+        // Its name it has a moment after it has begun.
+        let end = clock::now() + PATIENCE;
+        loop {
+            assert!(clock::now() < end, "there is no such thread");
+            let threads = std::fs::read_dir("/proc/self/task").unwrap();
+            let statuses: Vec<String> = threads
+                .filter_map(|thread| std::fs::read_to_string(thread.unwrap().path().join("status")).ok())
+                .filter(|status| status.starts_with("Name:\tsheepdog\n"))
+                .collect();
+            for status in &statuses {
+                let (_, blocked) = status.split_once("SigBlk:\t").unwrap();
+                let blocked = u64::from_str_radix(&blocked[..16], 16).unwrap();
+                // SIGTERM and SIGINT.
+                assert_eq!(blocked & 0x4002, 0x4002, "{status}");
+            }
+            if !statuses.is_empty() {
+                return;
+            }
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
     }
 
     #[test]

@@ -65,6 +65,11 @@ pub trait Source {
     /// These tasks in words, in the same order; what is not known any more has a name all the same.
     fn words(&mut self, tasks: &[u64]) -> impl Future<Output = Vec<Words>>;
 
+    /// Whether a task could be told to end now.
+    fn reaches(&self) -> bool {
+        true
+    }
+
     /// Tells a task to end, because of `resource` and for this reason. `tries` counts how often it was told before.
     fn cancel(&mut self, task: u64, resource: u32, reason: &str, tries: u32) -> impl Future<Output = Sent>;
 

@@ -171,6 +171,10 @@ impl<S: Source> Watch<S> {
         for (task, outcome, why) in self.source.outcomes() {
             self.came_of(task, outcome, why);
         }
+        // Who cannot be told now perhaps can at a later look, and is told once.
+        if self.promise.mode == Mode::Enforce && !self.source.reaches() {
+            self.scene.tasks.iter_mut().for_each(|task| task.cancellable = false);
+        }
         let decision = self.reliever.look(now, &self.scene).clone();
         if let Some((recorder, watch)) = &self.recorded {
             recorder.look(*watch, now, &self.scene, &decision);
@@ -294,10 +298,10 @@ impl<S: Source> Watch<S> {
         let reason = match sent {
             // Once more, quietly; whoever ignores that is worth a word.
             Sent::Told if tries < 2 => return,
-            Sent::Told => format!("it was told to end {} times and goes on", tries + 1),
+            Sent::Told => "it was told to end and goes on".to_owned(),
             Sent::Terminated => "it ignored being cancelled, and was terminated".to_owned(),
             Sent::Gone => return,
-            Sent::Failed(why) => format!("it ignores being cancelled: {why}"),
+            Sent::Failed(why) => format!("it goes on: {why}"),
         };
         let event = self.about(What::Escalate, task, None, reason, decision);
         self.events.tell(&event);

@@ -68,6 +68,17 @@ impl Activity {
         self.wait_ns = self.wait_ns.saturating_add(more.wait_ns);
         self.hold_ns = self.hold_ns.saturating_add(more.hold_ns);
     }
+
+    /// Keeps of the counts what fits into `lives_ns` of the window, but no less than what is `held` and `waiting` now.
+    pub(crate) fn keep_part(&mut self, lives_ns: u64, since_ns: u64, held: u64, waiting: u64) {
+        if lives_ns >= since_ns {
+            return;
+        }
+        let part = |count: u64| (u128::from(count) * u128::from(lives_ns) / u128::from(since_ns)) as u64;
+        self.gets = part(self.gets).max(held).min(self.gets);
+        self.frees = self.frees.min(self.gets.saturating_sub(held));
+        self.slows = part(self.slows).max(waiting).min(self.slows);
+    }
 }
 
 /// A resource, and what all tasks did with it, those that have ended included.

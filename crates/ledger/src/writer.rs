@@ -99,8 +99,7 @@ impl Writer {
     /// Removes the file. Who goes on writing writes for nobody. Does nothing in a forked child, whose file it is not.
     pub fn remove(&self) {
         if self.pid == u64::from(std::process::id()) {
-            // Whoever else removed it did what is wanted.
-            let _ = std::fs::remove_file(&self.path);
+            create::remove(&self.path);
         }
     }
 

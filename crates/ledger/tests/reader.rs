@@ -157,6 +157,42 @@ fn who_takes_over_an_account_is_charged_for_its_own_life_at_most() {
 }
 
 #[test]
+fn who_takes_over_an_account_is_charged_for_its_part_of_what_was_taken() {
+    let mut both = both();
+    let first = both.begin(10);
+    let a = account(&both.app, first, 1);
+    a.get(1, || 10 * MS);
+    both.ledger.look(10 * MS, &mut both.look).unwrap();
+    a.end(11 * MS);
+    both.app.end(first);
+    for at in [11, 20] {
+        let between = both.begin(at);
+        let a = account(&both.app, between, 1);
+        a.get(500, || at * MS);
+        a.slow(500, 0);
+        a.end(at * MS);
+        both.app.end(between);
+    }
+    let second = both.begin(90);
+    let a = account(&both.app, second, 1);
+    a.get(30, || 95 * MS);
+    a.wait(|| 96 * MS);
+    both.ledger.look(110 * MS, &mut both.look).unwrap();
+    // It was there for a fifth of the time.
+    let (own, all) = (both.look.uses[0].window, both.look.resource(1).unwrap().window);
+    assert_eq!((all.gets, all.frees, all.slows), (1_030, 1_001, 1_001));
+    assert_eq!((own.gets, own.frees, own.slows), (206, 176, 200));
+    a.end(110 * MS);
+    both.app.end(second);
+    let third = both.begin(209);
+    account(&both.app, third, 1).get(40, || 209 * MS);
+    // What it holds it has taken, however short its life.
+    both.ledger.look(210 * MS, &mut both.look).unwrap();
+    let own = both.look.uses[0].window;
+    assert_eq!((own.gets, own.frees), (40, 0));
+}
+
+#[test]
 fn accounts_of_one_task_and_resource_are_one_use() {
     let mut both = both();
     both.look(10);
@@ -239,6 +275,14 @@ fn one_agent_a_ledger() {
 }
 
 #[test]
+fn a_ledger_that_is_closed_is_not_alive_though_its_process_is() {
+    let both = both();
+    assert!(both.ledger.is_alive());
+    both.app.remove();
+    assert!(!both.ledger.is_alive() && both.ledger.has_process());
+}
+
+#[test]
 fn the_agent_writes_its_own_words() {
     let both = both();
     both.ledger.beat(5).unwrap();
@@ -296,6 +340,20 @@ fn who_made_the_file_is_not_replaced_and_who_is_gone_is() {
     assert_eq!(names.len(), 1, "{names:?}");
     later.remove();
     assert!(!later.path().exists());
+}
+
+#[test]
+fn what_a_program_left_that_this_one_has_replaced_is_replaced_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let create = Create { app: "app", shape: SHAPE, ..Create::in_directory(directory.path(), 1) };
+    let before = Writer::create(&create).unwrap();
+    // Of the same process by its words, but nothing that this program made.
+    let bytes = std::fs::read(before.path()).unwrap();
+    before.remove();
+    std::fs::write(before.path(), bytes).unwrap();
+    let after = Writer::create(&Create { created_ns: 2, ..create }).unwrap();
+    assert_eq!(Ledger::peek(after.path()).unwrap().created_ns(), 2);
+    assert_eq!(Writer::create(&create).err().map(|why| why.word()), Some("already"));
 }
 
 #[test]

@@ -27,7 +27,8 @@ impl Cancellation {
         self.key
     }
 
-    /// The [index](crate::Resource::index) of the resource that the task holds up.
+    /// The [index](crate::Resource::index) of the resource that the task holds up. Processors, disk and network have none of the application's:
+    /// then it is one that no resource has.
     pub fn resource(&self) -> u16 {
         self.resource
     }
@@ -66,13 +67,20 @@ pub struct Again {
     pub(crate) label: String,
     pub(crate) key: u64,
     pub(crate) background: bool,
+    /// When it is of no use any more; 0 if never.
+    pub(crate) deadline_ns: u64,
 }
 
 impl Again {
-    /// The task once more, with its label and key, as a second run, which nobody cancels.
+    /// The task once more, with its label, key and deadline, as a second run, which nobody cancels.
     pub fn task(&self) -> TaskBuilder<'_> {
-        let task = self.app.task(&self.label).key(self.key).again();
+        let task = self.app.task(&self.label).key(self.key).deadline_ns(self.deadline_ns).again();
         if self.background { task.background() } else { task }
+    }
+
+    /// Whether it is of no use any more.
+    pub(crate) fn is_late(&self, now_ns: u64) -> bool {
+        self.deadline_ns != 0 && self.deadline_ns <= now_ns
     }
 }
 

@@ -104,7 +104,7 @@ impl Control {
     /// Starts the thread.
     pub fn start(&'static self, writer: &'static Writer, connection: Connection) -> io::Result<()> {
         let thread = thread::Thread::new(self, writer, connection);
-        std::thread::Builder::new().name("plimsoll".to_owned()).spawn(move || thread.run()).map(drop)
+        crate::thread::spawn("plimsoll", move || thread.run())
     }
 
     /// Ends it.

@@ -11,6 +11,7 @@ mod handle;
 mod held;
 mod quiet;
 mod task;
+mod thread;
 
 pub mod sync;
 #[cfg(feature = "tokio")]

@@ -27,13 +27,24 @@ pub struct TaskBuilder<'a> {
     flags: u32,
     tid: u32,
     deadline: Option<Duration>,
+    deadline_ns: u64,
     action: Option<Arc<Action>>,
     rerun: Option<Rerun>,
 }
 
 impl<'a> TaskBuilder<'a> {
     pub(crate) fn new(app: App, label: &'a str) -> TaskBuilder<'a> {
-        TaskBuilder { app, label, key: 0, flags: 0, tid: 0, deadline: None, action: None, rerun: None }
+        TaskBuilder {
+            app,
+            label,
+            key: 0,
+            flags: 0,
+            tid: 0,
+            deadline: None,
+            deadline_ns: 0,
+            action: None,
+            rerun: None,
+        }
     }
 
     /// The application's number for it: whatever helps to find it again.
@@ -51,6 +62,12 @@ impl<'a> TaskBuilder<'a> {
     /// It is of no use any more after this time from now.
     pub fn deadline(mut self, after: Duration) -> Self {
         self.deadline = Some(after);
+        self
+    }
+
+    /// The deadline of the task that it was before, if no other is asked for; 0 if there was none.
+    pub(crate) fn deadline_ns(mut self, at_ns: u64) -> Self {
+        self.deadline_ns = at_ns;
         self
     }
 
@@ -95,12 +112,13 @@ impl<'a> TaskBuilder<'a> {
             if self.flags & RERUN != 0 { self.flags & !(CANCELLABLE | RERUNNABLE) } else { self.flags };
         let started_ns = clock::exact_ns();
         let after = self.deadline.map(|after| u64::try_from(after.as_nanos()).unwrap_or(u64::MAX));
+        let deadline_ns = after.map_or(self.deadline_ns, |after| started_ns.saturating_add(after));
         let task = open.writer.begin(&Begin {
             key: self.key,
             flags,
             tid: self.tid,
             started_ns,
-            deadline_ns: after.map_or(0, |after| started_ns.saturating_add(after)),
+            deadline_ns,
             label: self.label,
         });
         let state = task.filter(|_| flags & CANCELLABLE != 0).map(|task| {
@@ -108,7 +126,7 @@ impl<'a> TaskBuilder<'a> {
             let rerun = self.rerun.filter(|_| flags & RERUNNABLE != 0);
             let rerun = rerun.map(|rerun| {
                 let (label, background) = (self.label.to_owned(), flags & BACKGROUND != 0);
-                (Again { app: self.app, label, key: self.key, background }, rerun)
+                (Again { app: self.app, label, key: self.key, background, deadline_ns }, rerun)
             });
             let state = Arc::new(State::new(task.turn(), self.key, action, rerun));
             open.control.begun(task.index(), &state);

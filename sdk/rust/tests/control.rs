@@ -172,15 +172,19 @@ fn an_action_that_does_not_return_has_failed_and_so_have_all_until_it_does() {
 }
 
 fn rerunnable(app: &App, key: u64) -> (Task, Receiver<Second>) {
+    rerunnable_until(app, key, None)
+}
+
+fn rerunnable_until(app: &App, key: u64, deadline: Option<Duration>) -> (Task, Receiver<Second>) {
     let (told, hears) = channel();
     let task = app
         .task("export")
         .key(key)
         .background()
         .cancellable()
-        .rerunnable(move |second| told.send(second).unwrap())
-        .begin();
-    (task, hears)
+        .rerunnable(move |second| told.send(second).unwrap());
+    let task = deadline.into_iter().fold(task, |task, deadline| task.deadline(deadline));
+    (task.begin(), hears)
 }
 
 /// Cancels a task and hears that it has ended for it.
@@ -239,6 +243,45 @@ fn what_was_cancelled_is_run_again_when_nobody_says_anything() {
 }
 
 #[test]
+fn what_is_of_no_use_any_more_is_not_run_again() {
+    let place = Place::new();
+    let mut agent = Agent::listen(&place);
+    let app = place.options().patience(Duration::from_secs(5), Duration::from_millis(100)).open("late");
+    agent.welcome();
+    let is_late = |second: Second| matches!(second, Second::Dropped(why) if why == "its deadline has passed");
+    // Nobody says anything.
+    let (task, second) = rerunnable_until(&app, 1, Some(Duration::ZERO));
+    cancel(&place, &app, &mut agent, 1, task, 1);
+    assert!(is_late(second.recv().unwrap()));
+    assert_eq!(agent.hear(), "dropped 1");
+    // Before it has passed, and for the second run, too.
+    let (task, second) = rerunnable_until(&app, 2, Some(Duration::from_secs(3_600)));
+    let deadline_ns = place.look(&app).tasks[0].deadline_ns;
+    cancel(&place, &app, &mut agent, 2, task, 2);
+    let Second::Again(again) = second.recv().unwrap() else { panic!("it was dropped") };
+    assert_eq!(agent.hear(), "reran 2");
+    let again = again.task().begin();
+    assert_eq!(place.look(&app).tasks[0].deadline_ns, deadline_ns);
+    drop(again);
+    app.close();
+
+    // The agent says that there is room, or dies.
+    let (app, mut agent) = open(&place, "later");
+    for (key, dies) in [(1, false), (2, true)] {
+        let (task, second) = rerunnable_until(&app, key, Some(Duration::ZERO));
+        cancel(&place, &app, &mut agent, key, task, key);
+        match dies {
+            true => agent.hang_up(),
+            false => agent.say(&format!("rerun {key}")),
+        }
+        assert!(is_late(second.recv().unwrap()));
+        if !dies {
+            assert_eq!(agent.hear(), format!("dropped {key}"));
+        }
+    }
+}
+
+#[test]
 fn an_agent_that_dies_is_found_again_and_what_waits_is_run() {
     let place = Place::new();
     let (app, mut agent) = open(&place, "dies");
@@ -263,6 +306,32 @@ fn an_agent_that_dies_is_found_again_and_what_waits_is_run() {
     assert_eq!(agent.hear(), "outcome 1 cancelled");
     agent.hang_up();
     assert!(matches!(later.recv().unwrap(), Second::Again(_)));
+}
+
+#[test]
+fn no_thread_of_ours_takes_a_signal_of_the_applications() {
+    let place = Place::new();
+    let (app, mut agent) = open(&place, "signals");
+    let (task, second) = rerunnable(&app, 1);
+    cancel(&place, &app, &mut agent, 1, task, 1);
+    agent.say("rerun 1");
+    assert!(matches!(second.recv().unwrap(), Second::Again(_)));
+    let status = |name: &str| {
+        let threads = std::fs::read_dir("/proc/self/task").unwrap();
+        let mut statuses = threads
+            .filter_map(|thread| std::fs::read_to_string(thread.unwrap().path().join("status")).ok())
+            .filter(|status| status.starts_with(&format!("Name:\t{name}\n")));
+        statuses.next()
+    };
+    for name in ["plimsoll", "plimsoll-cancel", "plimsoll-rerun"] {
+        // Its name it has a moment after it has begun.
+        until(|| status(name).is_some());
+        let status = status(name).unwrap();
+        let (_, blocked) = status.split_once("SigBlk:\t").unwrap();
+        // SIGTERM and SIGINT.
+        let blocked = u64::from_str_radix(&blocked[..16], 16).unwrap();
+        assert_eq!(blocked & 0x4002, 0x4002, "{name}: {status}");
+    }
 }
 
 #[test]

@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use plimsoll_engine::ledger::port::{Connection, NO_HELLO, Port};
 use plimsoll_ledger::control::Mode;
 use plimsoll_ledger::place::{self, SOCKET};
+use rustix::fs::OFlags;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{sleep, timeout};
@@ -59,8 +61,22 @@ pub async fn listen(dir: &Path) -> io::Result<UnixListener> {
         _ => {}
     }
     let listener = UnixListener::bind(&path)?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+    open_up(&path)?;
     Ok(listener)
+}
+
+/// Lets applications connect: those of all users where the agent is root, else those of its own. Who may speak for which ledger, [`admit`]
+/// sees to. The directory's owner may have put something else in the socket's place, so the mode is that of what was looked at.
+pub(super) fn open_up(path: &Path) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW;
+    let socket = fs::OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    let (is, own) = (socket.metadata()?, rustix::process::geteuid());
+    if !is.file_type().is_socket() || is.uid() != own.as_raw() || is.nlink() != 1 {
+        return Err(io::Error::other("there is something else in the socket's place"));
+    }
+    let mode = if own.is_root() { 0o666 } else { 0o600 };
+    // What was only looked at has no mode to be set but by this name.
+    fs::set_permissions(format!("/proc/self/fd/{}", socket.as_raw_fd()), fs::Permissions::from_mode(mode))
 }
 
 /// Removes the socket of a directory, at the end.

@@ -9,20 +9,18 @@ use std::time::Duration;
 use plimsoll_core::config::{App, Mode};
 use plimsoll_engine::ledger::port::Port;
 use plimsoll_engine::ledger::{Book, Open, tick, word};
+use plimsoll_ledger::Ledger;
 use plimsoll_ledger::control::Mode as Word;
 use plimsoll_ledger::place::{self, process_started};
-use plimsoll_ledger::{Ledger, Refusal};
 use tokio::time::{sleep, timeout};
 
 use crate::ledger::control::{self, Directory, Known};
 use crate::watch::{Outlets, Promise, Watch};
 
-/// From one look into a directory to the next, unless an application asks for its ledger earlier.
+/// From one look into a directory to the next, unless an application asks for its ledger earlier; and from one try for the socket to the next.
 const RESCAN: Duration = Duration::from_millis(500);
 /// Ledgers that are watched at once.
 const MOST: usize = 1_024;
-/// From one try for the socket to the next.
-const SOCKET_AGAIN: Duration = Duration::from_secs(2);
 
 /// Watches the ledgers of one directory until it is dropped.
 pub async fn scan(dir: PathBuf, apps: Rc<Vec<App>>, outlets: Outlets) {
@@ -87,10 +85,8 @@ impl Scanner {
             };
         }
         match Ledger::open(&path) {
-            Ok(ledger) if !ledger.is_alive() => self.remove(&path, pid),
+            Ok(ledger) if !ledger.has_process() => self.remove(&path, pid),
             Ok(ledger) => self.watch(name, app, ledger),
-            // Just being made: at the next look it is one.
-            Err(Refusal::Magic) if !self.was_left(name) => self.leave(name, Refusal::Magic.to_string()),
             Err(refusal) => self.leave(name, refusal.to_string()),
         }
     }
@@ -115,10 +111,6 @@ impl Scanner {
 
     fn know(&self, name: &str, known: Result<Known, String>) {
         self.directory.borrow_mut().known.insert(name.to_owned(), known);
-    }
-
-    fn was_left(&self, name: &str) -> bool {
-        matches!(self.directory.borrow().known.get(name), Some(Err(_)))
     }
 
     /// Leaves a ledger alone; it is looked at again at every scan.
@@ -171,7 +163,7 @@ async fn listen(dir: PathBuf, directory: Rc<RefCell<Directory>>) {
                 }
             }
         }
-        sleep(SOCKET_AGAIN.min(RESCAN)).await;
+        sleep(RESCAN).await;
     }
 }
 

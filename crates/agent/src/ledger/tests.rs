@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use rand::RngExt as _;
 use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
-use super::scan;
+use super::{control, scan};
 use crate::clock;
 use crate::events::Events;
 use crate::status::{Board, Status};
@@ -72,6 +73,11 @@ struct App {
 
 impl App {
     fn start(writer: Arc<Writer>, flags: u32) -> App {
+        App::start_unconnected(writer, flags, Arc::new(AtomicBool::new(true)))
+    }
+
+    /// One that connects to the agent only once it may.
+    fn start_unconnected(writer: Arc<Writer>, flags: u32, may_connect: Arc<AtomicBool>) -> App {
         let stop = Arc::new(AtomicBool::new(false));
         let cancelled = Arc::new(AtomicBool::new(false));
         let lock = Arc::new(spin::Lock::default());
@@ -112,7 +118,12 @@ impl App {
         }
         {
             let stop = Arc::clone(&stop);
-            threads.push(thread::spawn(move || converse(&writer, &stop, &cancelled)));
+            threads.push(thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) && !may_connect.load(Ordering::Relaxed) {
+                    pause(1);
+                }
+                converse(&writer, &stop, &cancelled);
+            }));
         }
         App { stop, threads }
     }
@@ -260,6 +271,38 @@ fn who_cannot_be_cancelled_is_named() {
 }
 
 #[test]
+fn who_cannot_be_told_yet_is_cancelled_once_its_application_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = Arc::new(create(dir.path()));
+    let may_connect = Arc::new(AtomicBool::new(false));
+    let app = App::start_unconnected(Arc::clone(&writer), CANCELLABLE, Arc::clone(&may_connect));
+    // On a busy machine somebody else may be in the way for a moment, too.
+    let is_of_dump = |what: &str| {
+        let lines = fs::read_to_string(dir.path().join("events.jsonl")).unwrap();
+        let event = format!(r#""event":"{what}""#);
+        lines.lines().any(|line| line.contains(&event) && line.contains("task 77 (POST /dump)"))
+    };
+    let events = with_agent(dir.path(), "enforce", async |_| {
+        while !is_of_dump("escalate") {
+            sleep(Duration::from_millis(20)).await;
+        }
+        may_connect.store(true, Ordering::Relaxed);
+        while !is_of_dump("released") {
+            sleep(Duration::from_millis(20)).await;
+        }
+    });
+    app.end();
+    let of_dump = |what: &str| {
+        let mut events = told(&events, what);
+        events.retain(|event| event["task"] == "task 77 (POST /dump)");
+        events
+    };
+    assert_eq!(of_dump("escalate")[0]["reason"], "not cancellable: its application is not connected");
+    assert_eq!(of_dump("cancel").len(), 1, "{events:#?}");
+    assert_eq!(of_dump("released")[0]["outcome"], "cancelled", "{events:#?}");
+}
+
+#[test]
 fn ledgers_that_are_none_are_left_alone_and_those_of_the_dead_removed() {
     let dir = tempfile::tempdir().unwrap();
     let own = std::process::id();
@@ -287,6 +330,32 @@ fn ledgers_that_are_none_are_left_alone_and_those_of_the_dead_removed() {
     assert!(why("shop.1.ledger".to_owned()).contains("100 bytes"), "{left:?}");
     assert!(!path(&format!("shop.{own}0.ledger")).exists(), "its process is gone");
     assert!(path(&format!("shop.{own}.ledger")).exists());
+}
+
+#[test]
+fn a_ledger_that_is_closed_and_opened_again_is_watched_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = create(dir.path());
+    with_agent(dir.path(), "enforce", async |status| {
+        while first.agent_beat_ns() == 0 {
+            sleep(Duration::from_millis(20)).await;
+        }
+        first.remove();
+        while !status.borrow().watched.is_empty() {
+            sleep(Duration::from_millis(20)).await;
+        }
+        let second = create(dir.path());
+        while second.agent_beat_ns() == 0 {
+            sleep(Duration::from_millis(20)).await;
+        }
+        second.remove();
+        // Before anybody saw that it was closed.
+        let third = create(dir.path());
+        while third.agent_beat_ns() == 0 {
+            sleep(Duration::from_millis(20)).await;
+        }
+        assert!(Ledger::peek(third.path()).is_ok(), "what is closed is not what has taken its place");
+    });
 }
 
 #[test]
@@ -344,6 +413,32 @@ fn nobody_speaks_for_another() {
         let said = String::from_utf8(other.output().await.unwrap().stdout).unwrap();
         assert!(said.contains("refused that ledger is another process's"), "{said}");
     });
+}
+
+#[test]
+fn who_may_connect_depends_on_whose_the_agent_is() {
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("agent.sock");
+    with_agent(dir.path(), "enforce", async |_| {
+        while !socket.exists() || !matches!(mode(&socket), 0o600 | 0o666) {
+            sleep(Duration::from_millis(20)).await;
+        }
+    });
+    let listener = UnixListener::bind(&socket).unwrap();
+    control::open_up(&socket).unwrap();
+    let all = rustix::process::geteuid().is_root();
+    assert_eq!(mode(&socket), if all { 0o666 } else { 0o600 });
+    // What lies in its place is left as it is.
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    fs::remove_file(&socket).unwrap();
+    std::os::unix::fs::symlink(&file, &socket).unwrap();
+    assert!(control::open_up(&socket).is_err());
+    assert!(control::open_up(&file).is_err());
+    assert_eq!(mode(&file), 0o640);
+    drop(listener);
 }
 
 #[test]

@@ -7,14 +7,14 @@ const LONGEST: usize = 200;
 pub fn mask(statement: &str) -> String {
     let mut out = String::new();
     let mut rest = statement;
-    let mut word = false;
+    let mut before = Before::default();
     while let Some(c) = rest.chars().next() {
         if out.chars().count() >= LONGEST {
             out.push('…');
             break;
         }
-        let (shown, taken) = token(rest, c, word);
-        word = c.is_alphanumeric() || c == '_' || c == '"';
+        let (shown, taken) = token(rest, c, before);
+        before = before.then(&shown, c);
         match shown {
             Shown::Space if !out.is_empty() && !out.ends_with(' ') => out.push(' '),
             Shown::Space => {}
@@ -35,36 +35,78 @@ enum Shown {
     Name(usize),
 }
 
+/// What a token follows.
+#[derive(Clone, Copy, Default)]
+struct Before {
+    /// A letter or a digit, so that a digit is part of a name.
+    word: bool,
+    /// What may be in a name, so that a `$` or an `E` is, too.
+    name: bool,
+    /// An `E` that is a word by itself: in the string that follows a backslash escapes.
+    escapes: bool,
+}
+
+impl Before {
+    /// After one more, which begins with `c`.
+    fn then(self, shown: &Shown, c: char) -> Before {
+        if matches!(shown, Shown::Mask | Shown::Name(_)) {
+            return Before::default();
+        }
+        let word = c.is_alphanumeric() || c == '_';
+        // To the server all that is not ASCII is a letter.
+        let name = word || c == '$' || !c.is_ascii();
+        Before { word, name, escapes: !self.name && matches!(c, 'E' | 'e') }
+    }
+}
+
 /// What is shown for what stands at the beginning of `rest`, and how many bytes that is.
-fn token(rest: &str, c: char, in_word: bool) -> (Shown, usize) {
+fn token(rest: &str, c: char, before: Before) -> (Shown, usize) {
     match c {
         c if c.is_whitespace() || c.is_control() => (Shown::Space, c.len_utf8()),
-        '-' if rest.starts_with("--") => (Shown::Space, rest.find('\n').unwrap_or(rest.len())),
-        '/' if rest.starts_with("/*") => (Shown::Space, rest.find("*/").map_or(rest.len(), |end| end + 2)),
-        '\'' => (Shown::Mask, 1 + quoted(&rest[1..])),
+        '-' if rest.starts_with("--") => (Shown::Space, rest.find(['\n', '\r']).unwrap_or(rest.len())),
+        '/' if rest.starts_with("/*") => (Shown::Space, comment(rest)),
+        '\'' => (Shown::Mask, 1 + quoted(&rest[1..], before.escapes)),
         '"' => {
             let end = rest[1..].find('"').map_or(rest.len(), |end| end + 2);
             (Shown::Name(end), end)
         }
-        '$' if !in_word => match dollar(rest) {
+        '$' if !before.name => match dollar(rest) {
             Some(end) => (Shown::Mask, end),
             None => (Shown::As(c), 1),
         },
-        '0'..='9' if !in_word => {
-            let number = |c: char| !(c.is_ascii_alphanumeric() || c == '.');
+        '0'..='9' if !before.word => {
+            let number = |c: char| !(c.is_ascii_alphanumeric() || c == '.' || c == '_');
             (Shown::Mask, rest.find(number).unwrap_or(rest.len()))
         }
         c => (Shown::As(c), c.len_utf8()),
     }
 }
 
-/// Up to and with the closing quote; two quotes are one that does not close. A backslash may keep one from closing (`E'\''`): then more
-/// is masked than needed, never less.
-fn quoted(rest: &str) -> usize {
+/// Up to and with the end of a comment, in which there may be others.
+fn comment(rest: &str) -> usize {
+    let bytes = rest.as_bytes();
+    let (mut at, mut depth) = (0, 0);
+    while at + 1 < bytes.len() {
+        match bytes[at..at + 2] {
+            [b'/', b'*'] => (at, depth) = (at + 2, depth + 1),
+            [b'*', b'/'] => (at, depth) = (at + 2, depth - 1),
+            _ => at += 1,
+        }
+        if depth == 0 {
+            return at;
+        }
+    }
+    rest.len()
+}
+
+/// Up to and with the closing quote; two quotes are one that does not close. In `E'\''` a backslash `escapes` what follows it. In other strings
+/// that depends on a setting of the server, so from a quote after a backslash on all is masked: more than needed, never less.
+fn quoted(rest: &str, escapes: bool) -> usize {
     let bytes = rest.as_bytes();
     let mut at = 0;
     while at < bytes.len() {
         match (bytes[at], bytes.get(at + 1)) {
+            (b'\\', Some(b'\'')) if !escapes => return rest.len(),
             (b'\\', _) => at += 2,
             (b'\'', Some(b'\'')) => at += 2,
             (b'\'', _) => return at + 1,
@@ -79,7 +121,7 @@ fn dollar(rest: &str) -> Option<usize> {
     let end = rest[1..].find('$')? + 2;
     let tag = &rest[..end];
     let inner = &tag[1..end - 1];
-    let fits = inner.chars().all(|c| c.is_alphanumeric() || c == '_');
+    let fits = inner.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || !c.is_ascii());
     if !fits || inner.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
     }
@@ -99,6 +141,23 @@ mod tests {
             ("select E'hush\\' hush', \"C 1\", 1e5", "select E?, \"C 1\", ?"),
             ("select 'hush", "select ?"),
             ("select $$hush", "select ?"),
+            ("select $é€$hush$é€$, \"text\"$$hush$$", "select ?, \"text\"?"),
+            // Whether the quote closes depends on the server.
+            ("LIKE 'x%' ESCAPE '\\' AND token = 'hush'", "LIKE ? ESCAPE ?"),
+            ("select 'C:\\x\\', 'hush'", "select ?"),
+            ("select 'hush\\' hush', c", "select ?"),
+            // Here it does, or does not, on all of them.
+            ("select 'C:\\\\', b, 'hush'", "select ?, b, ?"),
+            ("select e'hush\\' hush', b", "select e?, b"),
+            ("select e'hush\\\\', b", "select e?, b"),
+            // Names that end in E, and an E that is one.
+            ("select somee'x\\', 'hush'", "select somee?"),
+            ("select a$E'x\\', 'hush'", "select a$E?"),
+            ("select €e'x\\', 'hush'", "select €e?"),
+            ("select e /**/'x\\', 'hush'", "select e ?"),
+            ("select /* /* */ ' */ 'hush', a", "select ?, a"),
+            ("select a -- '\r, 'x\nhush', b", "select a , ?, b"),
+            ("select 1_000, 2", "select ?, ?"),
         ] {
             let masked = mask(statement);
             assert!(!masked.contains("hush"), "{masked}");

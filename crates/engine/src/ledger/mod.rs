@@ -20,7 +20,7 @@ use plimsoll_cancellation::decision::{Again, Outcome, State};
 use plimsoll_core::Nanos;
 use plimsoll_core::config::Mode;
 use plimsoll_ledger::control::{self, FromAgent, FromSdk, Outcome as Word};
-use plimsoll_ledger::layout::BACKGROUND;
+use plimsoll_ledger::layout::{BACKGROUND, MOST_RESOURCES};
 use plimsoll_ledger::{Ledger, Look, Refusal, Task};
 
 use crate::clock;
@@ -41,7 +41,7 @@ const SELDOM: Nanos = Nanos::from_secs(2);
 const OFTEN: Nanos = Nanos::from_millis(50);
 /// Threads that it is asked about.
 const THREADS: usize = 128;
-/// How often it is seen to that the process still lives.
+/// How often it is seen to that the process still lives and writes.
 const PULSE: Nanos = Nanos::from_millis(500);
 /// Cancellations that are remembered.
 const REMEMBERED: usize = 4_096;
@@ -156,6 +156,13 @@ impl Book {
         }
     }
 
+    /// The index of a resource that has no record: what stands for the processors, the disk and the network, so that an application finds no
+    /// name for it. Records are used from the first on.
+    fn no_record(&self) -> u16 {
+        let free = |&index: &u16| self.look.resource(index).is_none();
+        (0..MOST_RESOURCES as u16).rev().find(free).unwrap_or(0)
+    }
+
     fn of_task(&self, task: u64) -> Option<u64> {
         self.cancellations.iter().rev().find(|(_, of)| of.task == task).map(|(&id, _)| id)
     }
@@ -167,7 +174,10 @@ impl Source for Book {
         if now.since(self.pulse) >= PULSE {
             self.pulse = now;
             if !self.ledger.borrow().is_alive() {
-                return Err(Trouble { why: "its process has ended".to_owned(), gone: true });
+                return Err(Trouble {
+                    why: "its process has ended, or has closed it".to_owned(),
+                    gone: true,
+                });
             }
         }
         match self.read(now, scene) {
@@ -213,7 +223,8 @@ impl Source for Book {
                 Some(of) if !of.acknowledged && tries > 2 => {
                     Sent::Failed("its application does not answer".to_owned())
                 }
-                _ => Sent::Told,
+                Some(_) => Sent::Told,
+                None => Sent::Failed("its application could not be told".to_owned()),
             };
         }
         let Some((index, turn)) = self.task(task).map(|task| (task.index, task.turn)) else {
@@ -221,7 +232,8 @@ impl Source for Book {
         };
         self.next += 1;
         let id = self.next;
-        let resource = resource.checked_sub(FIRST).and_then(|index| u16::try_from(index).ok()).unwrap_or(0);
+        let own = resource.checked_sub(FIRST).and_then(|index| u16::try_from(index).ok());
+        let resource = own.unwrap_or_else(|| self.no_record());
         let line = FromAgent::Cancel { id, task: index, turn, resource, text: reason.to_owned() };
         if !self.port.borrow_mut().say(&line) {
             return Sent::Failed("its application is not connected".to_owned());
@@ -274,6 +286,10 @@ impl Source for Book {
         outcomes
     }
 
+    fn reaches(&self) -> bool {
+        self.port.borrow().is_open()
+    }
+
     fn is_silent(&self) -> bool {
         false
     }
@@ -281,5 +297,9 @@ impl Source for Book {
     fn close(&mut self) {
         // The application clears it anyway when the heartbeat stays away.
         let _ = self.ledger.borrow().set_exact(false);
+        self.port.borrow_mut().close();
     }
 }
+
+#[cfg(test)]
+mod tests;

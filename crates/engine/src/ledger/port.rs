@@ -26,6 +26,7 @@ pub const NO_HELLO: &str = "the first line is `hello 1 FILE`";
 pub struct Port {
     to: Option<mpsc::Sender<String>>,
     from: VecDeque<FromSdk>,
+    closed: bool,
 }
 
 impl Port {
@@ -41,6 +42,12 @@ impl Port {
     /// Whether the application is connected.
     pub fn is_open(&self) -> bool {
         self.to.as_ref().is_some_and(|to| !to.is_closed())
+    }
+
+    /// Hangs up, and on whoever comes now: the ledger is watched no more. An application that has opened it anew comes again, and is
+    /// heard by who watches that.
+    pub fn close(&mut self) {
+        (self.to, self.closed) = (None, true);
     }
 
     /// What the application said next.
@@ -98,7 +105,13 @@ impl Connection {
         self.stream.write_all(welcome.to_line().as_bytes()).await?;
         let (to, mut waiting) = mpsc::channel::<String>(WAITING);
         // The latest connection is the one that counts: an application that lost one opens another.
-        port.borrow_mut().to = Some(to);
+        {
+            let mut port = port.borrow_mut();
+            if port.closed {
+                return Ok(());
+            }
+            port.to = Some(to);
+        }
         let (mut reader, mut writer) = self.stream.split();
         let write = async {
             while let Some(line) = waiting.recv().await {
@@ -136,5 +149,32 @@ async fn next(stream: &mut (impl AsyncReadExt + Unpin), lines: &mut Lines) -> io
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             n => lines.take(&bytes[..n]),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_watched_no_more_is_hung_up_on() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let port = RefCell::new(Port::default());
+        runtime.block_on(async {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            let mut bytes = [0; 64];
+            let watched = async {
+                let welcome = theirs.read(&mut bytes).await.unwrap();
+                assert_eq!(&bytes[..welcome], b"welcome 1 enforce\n");
+                assert!(port.borrow().is_open());
+                port.borrow_mut().close();
+            };
+            let (served, ()) = tokio::join!(Connection::new(ours).serve(Mode::Enforce, &port), watched);
+            assert!(served.is_ok() && !port.borrow().is_open());
+            // Whoever comes now.
+            let (ours, _theirs) = UnixStream::pair().unwrap();
+            assert!(Connection::new(ours).serve(Mode::Enforce, &port).await.is_ok());
+            assert!(!port.borrow().is_open());
+        });
     }
 }

@@ -35,6 +35,8 @@ pub fn record(id: u64) -> u32 {
 pub struct Books {
     /// By resource: for how long it was held by those who have given it back, since the ledger was opened, in ns.
     ended_ns: Vec<u64>,
+    /// By resource: for how long those who hold it now have been holding it, all together, in ns.
+    going_on_ns: Vec<u64>,
     /// By task: what its thread did for it.
     threads: HashMap<u64, Counters>,
 }
@@ -58,8 +60,16 @@ impl Books {
         let records = look.resources.last().map_or(0, |last| usize::from(last.index) + 1);
         // One that has no record yet is quiet.
         scene.resources.resize(FIRST as usize + records, scene::Resource::quiet(scene::Kind::Lock, 0));
+        self.ended_ns.resize(self.ended_ns.len().max(records), 0);
+        self.going_on_ns.clear();
+        self.going_on_ns.resize(records, 0);
+        for used in look.uses.iter().filter(|used| used.holding_since_ns > 0) {
+            if let Some(sum_ns) = self.going_on_ns.get_mut(usize::from(used.resource)) {
+                *sum_ns = sum_ns.saturating_add(look.now_ns.saturating_sub(used.holding_since_ns));
+            }
+        }
         for resource in &look.resources {
-            scene.resources[FIRST as usize + usize::from(resource.index)] = self.resource(look, resource);
+            scene.resources[FIRST as usize + usize::from(resource.index)] = self.resource(resource);
         }
         let mut lived = HashMap::new();
         for (index, task) in look.tasks.iter().enumerate() {
@@ -84,15 +94,11 @@ impl Books {
         scene.finished_ns = look.window.sum_ns.min(MOST_NS);
     }
 
-    fn resource(&mut self, look: &Look, resource: &plimsoll_ledger::Resource) -> scene::Resource {
+    fn resource(&mut self, resource: &plimsoll_ledger::Resource) -> scene::Resource {
         let index = usize::from(resource.index);
-        self.ended_ns.resize(self.ended_ns.len().max(index + 1), 0);
         // What is still going on is in the total, too.
-        let uses =
-            look.uses.iter().filter(|used| used.resource == resource.index && used.holding_since_ns > 0);
-        let ages = uses.map(|used| look.now_ns.saturating_sub(used.holding_since_ns));
-        let going_on = ages.fold(0u64, u64::saturating_add);
-        let ended_ns = resource.total.hold_ns.saturating_sub(going_on).max(self.ended_ns[index]);
+        let ended_ns =
+            resource.total.hold_ns.saturating_sub(self.going_on_ns[index]).max(self.ended_ns[index]);
         let ended = ended_ns - std::mem::replace(&mut self.ended_ns[index], ended_ns);
         let kind = kind(resource.kind);
         let window = &resource.window;

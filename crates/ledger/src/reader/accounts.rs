@@ -172,7 +172,8 @@ fn read(
         Some((_, task)) => (task.index + 1, task.turn, now_ns.saturating_sub(task.started_ns)),
         None => (0, 0, u64::MAX),
     };
-    if (seen.task, seen.turn) != (who, turn) {
+    let is_new = (seen.task, seen.turn) != (who, turn);
+    if is_new {
         (seen.task, seen.turn, seen.total) = (who, turn, Activity::default());
     }
 
@@ -208,12 +209,16 @@ fn read(
     let at = look.resources.get_mut(resource)?;
     at.window.add(&window);
     let (place, _) = task?;
-    // Of what the account's owner before it did since the look before, a task is charged for no more than fits into its own life.
-    let (wait_ns, hold_ns) = (window.wait_ns.min(lives_ns), window.hold_ns.min(lives_ns));
-    let window = Activity { wait_ns, hold_ns, ..window };
-    seen.total.add(&window);
     let held = if holding_since_ns == 0 { 0 } else { held };
     let waiting = u32::from(waiting_since_ns != 0);
+    // Of what the account's owners before it did since the look before, a task is charged for no more than fits into its own life.
+    let (wait_ns, hold_ns) = (window.wait_ns.min(lives_ns), window.hold_ns.min(lives_ns));
+    let mut window = Activity { wait_ns, hold_ns, ..window };
+    // Nobody had an account that was never used.
+    if is_new && then != Activity::default() {
+        window.keep_part(lives_ns, since_ns, held, u64::from(waiting));
+    }
+    seen.total.add(&window);
     at.held = at.held.saturating_add(held);
     at.waiting += waiting;
     Some(Use {

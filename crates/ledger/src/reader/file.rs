@@ -128,8 +128,13 @@ impl Ledger {
     }
 
     /// Whether the process that writes is there still, and is the same.
-    pub fn is_alive(&self) -> bool {
+    pub fn has_process(&self) -> bool {
         place::process_started(self.pid()) == Some(self.pid_started())
+    }
+
+    /// Whether that process still writes, for all that can be known: an application that closes its ledger removes the file.
+    pub fn is_alive(&self) -> bool {
+        self.file.metadata().is_ok_and(|file| file.nlink() > 0) && self.has_process()
     }
 
     /// The agent's sign of life.

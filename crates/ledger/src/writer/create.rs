@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::DerefMut;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -32,6 +33,30 @@ pub struct Create<'a> {
     pub created_ns: u64,
     /// 0600, or 0640 where a group's agent shall read it.
     pub mode: u32,
+}
+
+/// The ledgers that this program has made and not removed. A program that replaces itself (`execve`) stays the same process, but what that
+/// made before is nobody's any more.
+#[expect(clippy::disallowed_types, reason = "guards the making of ledgers, never an event")]
+static MADE: std::sync::Mutex<Vec<PathBuf>> = std::sync::Mutex::new(Vec::new());
+
+fn made() -> impl DerefMut<Target = Vec<PathBuf>> {
+    MADE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Removes a ledger that this program has made, if it is there still.
+pub(super) fn remove(path: &Path) {
+    let mut made = made();
+    let place = place_of(path);
+    made.retain(|other| *other != place);
+    // Whoever else removed it did what is wanted.
+    let _ = std::fs::remove_file(path);
+}
+
+/// The same however the directory is written.
+fn place_of(path: &Path) -> PathBuf {
+    let directory = path.parent().and_then(|directory| directory.canonicalize().ok());
+    directory.zip(path.file_name()).map_or_else(|| path.to_owned(), |(directory, name)| directory.join(name))
 }
 
 /// Tells files from one another that are being made at once.
@@ -107,19 +132,26 @@ impl<'a> Create<'a> {
         let rename = || {
             rustix::fs::renameat_with(CWD, making, CWD, path, RenameFlags::NOREPLACE).map_err(io::Error::from)
         };
+        let mut made = made();
+        let place = place_of(path);
         match rename() {
-            Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {}
-            done => return done.map_err(Refusal::io("name a ledger")),
+            Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {
+                if made.contains(&place) && self.is_of_this_process(path) {
+                    return Err(Refusal::Already(place::file_name(self.app, self.pid)));
+                }
+                // An earlier process of this number left it, or an earlier program of this process.
+                std::fs::remove_file(path)
+                    .and_then(|()| rename())
+                    .map_err(Refusal::io("replace a ledger"))?;
+            }
+            done => done.map_err(Refusal::io("name a ledger"))?,
         }
-        if self.is_ours(path) {
-            return Err(Refusal::Already(place::file_name(self.app, self.pid)));
-        }
-        // An earlier process of this number left it.
-        std::fs::remove_file(path).and_then(|()| rename()).map_err(Refusal::io("replace a ledger"))
+        made.push(place);
+        Ok(())
     }
 
-    /// Whether this very process made the ledger there.
-    fn is_ours(&self, path: &Path) -> bool {
+    /// Whether the ledger there says that it is this very process's.
+    fn is_of_this_process(&self, path: &Path) -> bool {
         let mut bytes = [0; HEADER_BYTES];
         let read = File::open(path).and_then(|file| file.read_exact_at(&mut bytes, 0));
         let header = read.ok().and_then(|()| Header::read(&bytes).ok());

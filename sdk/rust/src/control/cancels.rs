@@ -16,6 +16,9 @@ const MOST_GOING_ON: usize = 1024;
 /// What waits to be run again.
 const MOST_WAITING: usize = 1024;
 
+/// Why something is not run again.
+const LATE: &str = "its deadline has passed";
+
 /// One that was ordered and has no outcome yet.
 struct GoingOn {
     /// The agent's number for it; `None` once its connection has ended.
@@ -164,10 +167,10 @@ impl Cancels {
     }
 
     /// There is room again for what this cancelled.
-    pub fn rerun(&mut self, id: u64) {
+    pub fn rerun(&mut self, now_ns: u64, id: u64) {
         if let Some(place) = self.waiting.iter().position(|waiting| waiting.id == Some(id)) {
             let waiting = self.waiting.remove(place);
-            self.run(waiting);
+            self.run(now_ns, waiting);
         }
     }
 
@@ -175,11 +178,16 @@ impl Cancels {
     pub fn forget(&mut self, id: u64) {
         if let Some(place) = self.waiting.iter().position(|waiting| waiting.id == Some(id)) {
             let waiting = self.waiting.remove(place);
-            self.drop_it(waiting, "its deadline has passed");
+            self.drop_it(waiting, LATE);
         }
     }
 
-    fn run(&mut self, Waiting { id, again, rerun, .. }: Waiting) {
+    /// Runs it, unless it is of no use any more.
+    fn run(&mut self, now_ns: u64, waiting: Waiting) {
+        if waiting.again.is_late(now_ns) {
+            return self.drop_it(waiting, LATE);
+        }
+        let Waiting { id, again, rerun, .. } = waiting;
         self.redo(Redo { id, rerun, second: Second::Again(again) });
     }
 
@@ -207,20 +215,20 @@ impl Cancels {
         }
         while let Some(place) = self.waiting.iter().position(|waiting| waiting.until_ns <= now_ns) {
             let waiting = self.waiting.remove(place);
-            self.run(waiting);
+            self.run(now_ns, waiting);
         }
         self.waiting.iter().map(|waiting| waiting.until_ns).min().unwrap_or(u64::MAX)
     }
 
     /// The connection has ended: nobody is there to say when there is room, so what waits is run.
-    pub fn alone(&mut self) {
+    pub fn alone(&mut self, now_ns: u64) {
         self.say.clear();
         for going_on in self.going_on.values_mut() {
             going_on.id = None;
         }
         for mut waiting in std::mem::take(&mut self.waiting) {
             waiting.id = None;
-            self.run(waiting);
+            self.run(now_ns, waiting);
         }
     }
 }

@@ -44,8 +44,7 @@ impl<T: Send + 'static> Helper<T> {
         if self.sender.is_none() {
             let (sender, receiver) = channel();
             let notes = Arc::clone(notes);
-            let started =
-                std::thread::Builder::new().name(self.name.to_owned()).spawn(move || work(receiver, notes));
+            let started = crate::thread::spawn(self.name, move || work(receiver, notes));
             started.map_err(|why| format!("no thread for it: {why}"))?;
             self.sender = Some(sender);
         }

@@ -63,13 +63,13 @@ impl Thread {
             }
             self.connection.flush();
             if was_open && !self.connection.is_open() {
-                self.cancels.alone();
+                self.cancels.alone(now_ns);
             }
             let connect_ns = if self.connection.is_open() { u64::MAX } else { self.connect_ns };
             self.sleep(due_ns.min(self.beat_ns).min(connect_ns).saturating_sub(now_ns));
         }
         self.connection.close();
-        self.cancels.alone();
+        self.cancels.alone(clock::system_ns());
     }
 
     /// A sign of life; and the clock, while no agent ticks it.
@@ -94,7 +94,7 @@ impl Thread {
             FromAgent::Cancel { id, task, turn, resource, text } => {
                 self.cancels.cancel(now_ns, id, task, turn, resource, text);
             }
-            FromAgent::Rerun { id } => self.cancels.rerun(id),
+            FromAgent::Rerun { id } => self.cancels.rerun(now_ns, id),
             FromAgent::Drop { id } => self.cancels.forget(id),
         }
     }

@@ -73,6 +73,36 @@ fn a_lock_that_is_held_and_waited_for() {
 }
 
 #[test]
+fn of_several_holds_only_those_of_the_same_resource_go_on() {
+    let mut pair = Pair::new();
+    let writer = Rc::clone(&pair.writer);
+    let table = writer.resource(Kind::Lock, 1, "table").unwrap();
+    let workers = writer.resource(Kind::Queue, 8, "workers").unwrap();
+    pair.scene(10 * MS);
+    let begin = || writer.begin(&Begin { started_ns: 10 * MS, ..Begin::default() }).unwrap();
+    let holds: Vec<_> = [(table, 10), (workers, 10), (workers, 20), (workers, 30)]
+        .map(|(resource, at)| {
+            let account = writer.account(begin(), resource).unwrap();
+            account.get(1, || at * MS);
+            account
+        })
+        .into();
+    let ended = |scene: Scene| {
+        [table, workers].map(|resource| {
+            let resource = scene.resources[(FIRST + u32::from(resource)) as usize];
+            (resource.ended, resource.ended_ns / MS)
+        })
+    };
+    assert_eq!(ended(pair.scene(40 * MS)), [(0, 0), (0, 0)]);
+    holds[1].free(1, || 45 * MS);
+    holds[3].free(1, || 50 * MS);
+    assert_eq!(ended(pair.scene(50 * MS)), [(0, 0), (2, 35 + 20)]);
+    holds[0].free(1, || 60 * MS);
+    holds[2].free(1, || 60 * MS);
+    assert_eq!(ended(pair.scene(60 * MS)), [(1, 50), (1, 40)]);
+}
+
+#[test]
 fn requests_that_ended_are_counted_by_how_long_they_took() {
     let mut pair = Pair::new();
     pair.scene(10 * MS);

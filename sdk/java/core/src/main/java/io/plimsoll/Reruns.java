@@ -57,10 +57,7 @@ final class Reruns implements Runnable {
     synchronized void drop(Connection connection, long id) {
         Waiting dropped = waiting.remove(new Id(connection, id));
         if (dropped != null) {
-            enqueue(() -> {
-                dropped(dropped.cancellation, "its deadline has passed");
-                answer(dropped.cancellation, "dropped ");
-            });
+            enqueue(() -> late(dropped.cancellation));
         }
     }
 
@@ -87,8 +84,13 @@ final class Reruns implements Runnable {
     private void enqueue(Waiting next) {
         if (next != null) {
             enqueue(() -> {
-                runAgain(next.cancellation);
-                answer(next.cancellation, "reran ");
+                long deadlineNs = next.cancellation.task().deadlineNs;
+                if (deadlineNs != 0 && app.ledger.exactNs() >= deadlineNs) {
+                    late(next.cancellation);
+                } else {
+                    runAgain(next.cancellation);
+                    answer(next.cancellation, "reran ");
+                }
             });
         }
     }
@@ -120,6 +122,11 @@ final class Reruns implements Runnable {
             }
         }
         return queue.poll();
+    }
+
+    private void late(Cancellation cancellation) {
+        dropped(cancellation, "its deadline has passed");
+        answer(cancellation, "dropped ");
     }
 
     private void runAgain(Cancellation cancellation) {

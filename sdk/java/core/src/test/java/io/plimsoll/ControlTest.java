@@ -364,7 +364,11 @@ class ControlTest {
 
     /** A task that is cancelled and ends, and tells what becomes of it. */
     private void cancelled(long id, BlockingQueue<String> told) throws Exception {
-        try (Task task = app.task("rerunnable").detached().rerun(new Rerun() {
+        cancelled(id, told, app.task("rerunnable"));
+    }
+
+    private void cancelled(long id, BlockingQueue<String> told, TaskBuilder builder) throws Exception {
+        try (Task task = builder.detached().rerun(new Rerun() {
             @Override
             public void run(Task again) {
                 told.add("run");
@@ -409,6 +413,19 @@ class ControlTest {
             agent.expect("acknowledge 1");
         }
         assertEquals("[]", told.toString());
+    }
+
+    @Test
+    void whatIsOfNoUseAnyMoreIsNotRunAgain() throws Exception {
+        connected();
+        BlockingQueue<String> told = new LinkedBlockingQueue<>();
+        cancelled(1, told, app.task("late").deadline(java.time.Duration.ZERO));
+        agent.send("rerun 1");
+        assertEquals("dropped its deadline has passed", told.poll(FakeAgent.PATIENCE_S, TimeUnit.SECONDS));
+        agent.expect("dropped 1");
+        cancelled(2, told, app.task("late").deadline(java.time.Duration.ZERO));
+        agent.hangUp();
+        assertEquals("dropped its deadline has passed", told.poll(FakeAgent.PATIENCE_S, TimeUnit.SECONDS));
     }
 
     @Test
