@@ -9,7 +9,7 @@ table! {
         /// From one reading to the next, while that costs no more than the budget; once a second while nobody asks. Longer notices late, shorter costs more.
         period: Nanos ["10ms"..="5s"] = "100ms",
         /// CPU time that it may use, as a part of one CPU, in 0.001..1: it reads less often before it costs more. A reading of 1,000 threads
-        /// every 100ms fits in.
+        /// every 100ms fits in on a machine that is not overloaded.
         budget: f64 [0.001..=1.0] = 0.02,
         /// By files of /proc ("pread"), by BPF, which costs less and wants root, by BPF where that can be ("auto"), or not at all.
         reader: HeraldReader = "auto",

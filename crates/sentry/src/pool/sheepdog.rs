@@ -1,5 +1,5 @@
 //! Slots by how much the servers' workers are slowed for want of CPU (CPU Futures, section 5.3). An agent on the servers' hosts sees that and
-//! says so ten times a second: `PUT /pools/NAME/slowdown`.
+//! says so five times a second: `PUT /pools/NAME/slowdown`.
 //!
 //! What is said holds for a moment. While it is said of all servers, it decides how many slots there are; as soon as it is not, the gate goes on
 //! watching response times by itself. It also does where threads do not each work on one request: then they are not slowed by having
