@@ -18,11 +18,12 @@ import pathlib
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
+
+from beside import free_port
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PLIMSOLL = pathlib.Path(os.environ.get("PLIMSOLL", ROOT / "target/release/plimsoll"))
@@ -65,11 +66,6 @@ def start(*command, **options):
     child = subprocess.Popen([str(c) for c in command], **options)
     CHILDREN.append(child)
     return child
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return listening.getsockname()[1]
 
 
 async def until(condition, what):

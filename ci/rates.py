@@ -12,10 +12,8 @@ import http.server
 import json
 import os
 import pathlib
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +22,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "benches/gateways"))
+from beside import free_port  # noqa: E402
 from bench import tools  # noqa: E402
 
 PLIMSOLL = os.environ.get("PLIMSOLL", str(ROOT / "target/release/plimsoll"))
@@ -46,18 +45,6 @@ def end(child):
     child.kill()
     child.wait()
     CHILDREN.remove(child)
-
-
-def free_port():
-    """A port that nobody listens on, below those that the kernel gives to outgoing connections."""
-    while True:
-        port = random.randrange(15_000, 32_000)
-        with socket.socket() as s:
-            try:
-                s.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
 
 
 def until(what, is_so):

@@ -11,7 +11,6 @@ import http.client
 import json
 import os
 import pathlib
-import random
 import shutil
 import signal
 import socket
@@ -19,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+from beside import free_port
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PLIMSOLL = os.environ.get("PLIMSOLL", str(ROOT / "target/release/plimsoll"))
@@ -45,18 +46,6 @@ def start(*command, **options):
     child = subprocess.Popen([str(c) for c in command], **options)
     CHILDREN.append(child)
     return child
-
-
-def free_port():
-    """A port that nobody listens on, below those that the kernel gives to outgoing connections."""
-    while True:
-        port = random.randrange(15_000, 32_000)
-        with socket.socket() as s:
-            try:
-                s.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
 
 
 def wait_for(port, seconds=10):

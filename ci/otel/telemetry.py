@@ -11,9 +11,7 @@ import http.server
 import json
 import os
 import pathlib
-import random
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +20,9 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+sys.path.insert(0, str(HERE.parent))
+from beside import free_port  # noqa: E402
+
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 PLIMSOLL = os.environ.get("PLIMSOLL", str(TARGET / "release/plimsoll"))
 TOOLS = TARGET / "otel"
@@ -50,18 +51,6 @@ def install():
         subprocess.run(["apt-get", "download", "-qq", "prometheus"], cwd=TOOLS, check=True)
         [package] = TOOLS.glob("prometheus_*.deb")
         subprocess.run(["dpkg", "-x", package, TOOLS / "prometheus"], check=True)
-
-
-def free_port():
-    """A port that nobody listens on, below those that the kernel gives to outgoing connections."""
-    while True:
-        port = random.randrange(15_000, 32_000)
-        with socket.socket() as s:
-            try:
-                s.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
 
 
 def start(work, name, *command):
