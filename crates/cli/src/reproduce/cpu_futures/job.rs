@@ -18,9 +18,9 @@ use crate::processes::{Process, cpu_s_of, directory, plimsoll};
 
 /// The program, and its name among a process's children.
 const PROGRAM: &str = "xz";
-/// As many of them as there are CPUs, and the end of the last one.
-const EACH: &str =
-    "i=0; while [ $i -lt $CPUS ]; do xz --threads=1 --stdout --keep \"$@\" & i=$((i + 1)); done; wait";
+/// As many of them as there are CPUs, and the end of the last one. Whoever ends it ends them, too.
+const EACH: &str = "trap 'kill $all; exit 143' TERM; i=0; all=; while [ $i -lt $CPUS ]; do \
+    xz --threads=1 --stdout --keep \"$@\" & all=\"$all $!\"; i=$((i + 1)); done; wait";
 /// Text that is made up, in bytes.
 const TEXT: usize = 8 << 20;
 /// Of everything random here.
@@ -121,7 +121,12 @@ impl Job {
             let name = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("comm"));
             name.is_ok_and(|name| name.trim_end() == PROGRAM)
         };
-        family(self.process.id()).into_iter().filter(computes).collect()
+        // Beside `plimsoll yield` the shell is its child, and they are the shell's.
+        let mut pids: Vec<u32> =
+            family(self.process.id()).into_iter().flat_map(family).filter(computes).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        pids
     }
 
     /// Whether it has done all.
@@ -132,4 +137,45 @@ impl Job {
 
 fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_compute_are_known_and_end_with_it() {
+        if !Job::is_here() {
+            println!("not tried: there is no {PROGRAM}");
+            return;
+        }
+        let text = Text::new(1).unwrap();
+        // As `plimsoll yield` does: the shell is a child's child.
+        let mut command = Command::new("sh");
+        command.args(["-c", "sh -c \"$0\" sh \"$@\" & it=$!; trap 'kill $it; exit' TERM; wait", EACH]);
+        command.args(std::iter::repeat_n(text.path(), 1_000));
+        command.env("CPUS", cpus().to_string());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let job = Job { process: Process::start(command).unwrap(), pids: RefCell::default() };
+        let until = |what: &str, is_so: &dyn Fn() -> bool| {
+            for _ in 0..600 {
+                if is_so() {
+                    return;
+                }
+                // Real processes are waited for.
+                #[allow(clippy::disallowed_methods)]
+                std::thread::sleep(std::time::Duration::from_millis(50));
+            }
+            panic!("not within half a minute: {what}");
+        };
+        until("all compute", &|| job.cpu_s() > 0.0);
+        let pids = job.pids.borrow().clone();
+        assert_eq!(pids.len(), cpus());
+        drop(job);
+        let lives = |pid: &u32| {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+            name.is_ok_and(|name| name.trim_end() == PROGRAM)
+        };
+        until("they end", &|| !pids.iter().any(lives));
+    }
 }
