@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use plimsoll_core::config::Secret;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, ToSocketAddrs};
 use tokio::time::timeout;
 
 /// Longest answer that is read, in bytes: 64 pools of 64 classes and their servers fit.
@@ -40,18 +40,26 @@ pub async fn ask(
         request = request.header(AUTHORIZATION, format!("Bearer {}", token.reveal()));
     }
     let request = request.body(Full::new(Bytes::from(body))).map_err(|_| format!("`{path}` is no path"))?;
-    match timeout(patience, exchange(address, request)).await {
+    match timeout(patience, exchange(address, request, LONGEST)).await {
         Ok(answer) => answer,
         Err(_) => Err(format!("no answer within {} ms", patience.as_millis())),
     }
 }
 
-async fn exchange(address: SocketAddr, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), String> {
+/// Sends a request on a connection of its own and returns status and body, of at most `longest` bytes.
+///
+/// # Errors
+/// What went wrong.
+pub async fn exchange(
+    address: impl ToSocketAddrs,
+    request: Request<Full<Bytes>>,
+    longest: usize,
+) -> Result<(StatusCode, Bytes), String> {
     let stream = TcpStream::connect(address).await.map_err(|e| e.to_string())?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|e| e.to_string())?;
     let answer = async {
         let (head, body) = sender.send_request(request).await.map_err(|e| e.to_string())?.into_parts();
-        let body = Limited::new(body, LONGEST).collect().await.map_err(|e| e.to_string())?;
+        let body = Limited::new(body, longest).collect().await.map_err(|e| e.to_string())?;
         Ok((head.status, body.to_bytes()))
     };
     // The connection is driven for as long as the answer takes, and no longer.

@@ -5,12 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, HOST};
 use http::{Request, StatusCode};
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use http_body_util::Full;
 use plimsoll_core::config::{Secret, Server};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
+
+use crate::ask::exchange;
 
 /// Longest answer that is read, in bytes. A node of 500 containers has a page of cAdvisor of about 20 MB.
 const LONGEST: usize = 64 << 20;
@@ -35,11 +34,12 @@ pub async fn get(
     if let Some(token) = token {
         request = request.header(AUTHORIZATION, format!("Bearer {}", token.reveal()));
     }
-    let request = request.body(Empty::<Bytes>::new()).map_err(|_| format!("`{path}` is no path"))?;
-    let (status, body) = match timeout(patience, exchange(server, request)).await {
-        Ok(answer) => answer?,
-        Err(_) => return Err(format!("no answer within {} ms", patience.as_millis())),
-    };
+    let request = request.body(Full::default()).map_err(|_| format!("`{path}` is no path"))?;
+    let (status, body) =
+        match timeout(patience, exchange((&*server.host, server.port), request, LONGEST)).await {
+            Ok(answer) => answer?,
+            Err(_) => return Err(format!("no answer within {} ms", patience.as_millis())),
+        };
     match status {
         StatusCode::OK => Ok(body),
         // Prometheus says what is wrong with a query in an answer of its own.
@@ -48,22 +48,5 @@ pub async fn get(
             let why: String = String::from_utf8_lossy(&body).trim().chars().take(SHOWN).collect();
             Err(format!("{status} {why}").trim_end().to_owned())
         }
-    }
-}
-
-async fn exchange(server: &Server, request: Request<Empty<Bytes>>) -> Result<(StatusCode, Bytes), String> {
-    let stream = TcpStream::connect((&*server.host, server.port)).await.map_err(|e| e.to_string())?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|e| e.to_string())?;
-    let answer = async {
-        let (head, body) = sender.send_request(request).await.map_err(|e| e.to_string())?.into_parts();
-        let body = Limited::new(body, LONGEST).collect().await.map_err(|e| e.to_string())?;
-        Ok((head.status, body.to_bytes()))
-    };
-    // The connection is driven for as long as the answer takes, and no longer.
-    let mut answer = std::pin::pin!(answer);
-    tokio::select! {
-        answer = &mut answer => answer,
-        // It may end before the answer has been looked at.
-        _ = connection => answer.await,
     }
 }
