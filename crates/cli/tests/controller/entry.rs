@@ -2,11 +2,10 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::harness::{PATIENCE, PLIMSOLL, Place, get, ports, until};
+use crate::harness::{PATIENCE, Place, get, ports, tool, until};
 
 /// The catalog does 40 requests a second.
 const SHOP: &str = "[service.frontend]\ncapacity = \"2000/s\"\n\
@@ -27,20 +26,6 @@ fn post(address: SocketAddr, path: &str) -> Option<String> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     Some(answer)
-}
-
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn command(arguments: &[&str]) -> Killed {
-    let mut command = Command::new(PLIMSOLL);
-    Killed(command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
 }
 
 #[test]
@@ -66,7 +51,7 @@ fn what_the_services_behind_cannot_do_does_not_enter_and_what_they_can_again_doe
     };
     let [at_entry, at_shop, spans] = [entry, shop, telemetry].map(|address| address.to_string());
     let scenario = file("shop.toml", SHOP);
-    let _shop = command(&[
+    let _shop = tool(&[
         "testbed", "shop", &scenario, "--listen", &at_entry, "--admin", &at_shop, "--spans", &spans,
         "--sample", "1",
     ]);
@@ -82,7 +67,7 @@ fn what_the_services_behind_cannot_do_does_not_enter_and_what_they_can_again_doe
     };
     let mix = file("mix.toml", &(request("product", 0.8) + &request("about", 0.2)));
     let target = format!("http://{listen}/");
-    let _load = command(&["load", "--rate", SENT, "--duration", "10m", "--target", &target, "--mix", &mix]);
+    let _load = tool(&["load", "--rate", SENT, "--duration", "10m", "--target", &target, "--mix", &mix]);
     until(PATIENCE, "as much enters as the catalog can do", || {
         let is_near = |limit: f64| (0.5 * CAPACITY..1.3 * CAPACITY).contains(&limit);
         class(0)["may_enter_per_s"].as_f64().is_some_and(is_near)

@@ -136,7 +136,7 @@ pub fn is_alive(pid: i32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
-/// A controller, or another role; killed when it goes out of scope.
+/// A controller, another role, or a tool; killed when it goes out of scope.
 pub struct Controller(Child);
 
 impl Controller {
@@ -161,6 +161,12 @@ impl Drop for Controller {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// A tool with these arguments.
+pub fn tool(arguments: &[&str]) -> Controller {
+    let mut command = Command::new(PLIMSOLL);
+    Controller(command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
 }
 
 /// A pool `shop` for this sentry whose servers are `command`, with more of `provision`.
