@@ -108,7 +108,7 @@ fn query_us() -> Result<f64, String> {
         herald.wait();
         herald.sample();
     }
-    let tasks: Vec<_> = herald.futures().iter().map(|(id, _)| *id).collect();
+    let tasks: Vec<_> = herald.futures().iter().map(|(id, _)| id).collect();
     let began = Instant::now();
     for query in 0..QUERIES as usize {
         black_box(herald.futures().of(&tasks[query * 97 % tasks.len()]));
