@@ -34,7 +34,8 @@ fn goodput_and_instances_are_over_the_seconds_asked_for() {
     let mean = line.points.iter().map(|point| point.1).sum::<f64>() / 40.0;
     assert!((mean - ran.api_per_s(y, (0, 40))).abs() < 1e-9 && line.points[0].0 == 1.0);
     // All of it could be had, and was.
-    assert_eq!(ran.optimum((20, 40)).unwrap(), [100.0, 100.0]);
+    let optimum = ran.optimum((20, 40)).unwrap();
+    assert!(optimum.iter().all(|per_s| (per_s - 100.0).abs() < 1e-3), "{optimum:?}");
     assert!((ran.share((20, 40)).unwrap() - 1.0).abs() < 0.05);
     assert!(ran.api("z").is_err());
 }
