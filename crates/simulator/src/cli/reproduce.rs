@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use crate::figures::Figure;
 use crate::reproduce::findings::{Findings, Row};
 use crate::reproduce::{
-    Experiment, ExperimentResult, Results, Settings, atropos, bouncer, cataclysm, cpu_futures,
+    Experiment, ExperimentResult, Results, Settings, atropos, bouncer, cataclysm, cpu_futures, topfull,
 };
 
 /// Run a paper's study and hold the results against the paper's
@@ -44,6 +44,8 @@ pub enum Paper {
     Cataclysm,
     /// Who is about to be short of CPU
     CpuFutures,
+    /// Rates at the entry of a fleet
+    Topfull,
 }
 
 /// Runs the subcommand with the simulator's experiments and `more` of a paper's; what the process should exit with.
@@ -54,6 +56,7 @@ pub fn run(args: Args, more: impl FnOnce(Paper, Settings) -> Vec<Experiment>) ->
         Paper::Bouncer => bouncer::experiments(settings),
         Paper::Cataclysm => cataclysm::experiments(settings),
         Paper::CpuFutures => cpu_futures::experiments(settings),
+        Paper::Topfull => topfull::experiments(settings),
     };
     experiments.extend(more(args.paper, settings));
     match reproduce(&args, experiments) {

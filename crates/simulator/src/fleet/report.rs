@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use plimsoll_core::Nanos;
 use serde::{Serialize, Serializer};
 
-use super::account::Counts;
-use super::engine::{Fleet, TIMELINE_STEP};
+use super::account::{Counts, TIMELINE_STEP};
+use super::engine::Fleet;
 use super::optimum::{Asked, Best};
 use super::plan::Plan;
 use crate::stats::Histogram;
@@ -150,6 +150,7 @@ impl Watch {
         let (start, before) = self.window.take().ok_or("the run ended before its last third")?;
         let seconds = end.since(start).as_secs_f64();
         let best = best_over(fleet, start, end)?;
+        let good = fleet.timeline();
         let apis: Vec<(String, Api)> = (0..before.len())
             .map(|place| {
                 let since = fleet.counts(place).since(&before[place]);
@@ -174,10 +175,10 @@ impl Watch {
             optimum_per_s: best.rates.iter().sum(),
             share_of_optimum: share(fleet.plan(), &goodput, &best.rates),
             worst_api_share: worst(&goodput, &best.alone),
-            converged_s: converged(fleet.timeline(), goodput_per_s, changed, end),
+            converged_s: converged(&good, goodput_per_s, changed, end),
             overshoot_s: self.over.as_secs_f64(),
             apis: Apis(apis),
-            timeline: timeline(fleet.timeline(), end),
+            timeline: timeline(&good, end),
         })
     }
 }
@@ -192,16 +193,19 @@ fn last_change(fleet: &Fleet) -> Nanos {
     fleet.history().last().map_or(Nanos::ZERO, |&(at, ..)| at)
 }
 
-/// What could be had in the mean over a time.
-struct BestOver {
+/// What could be had in the mean over a time, in requests a second.
+pub struct BestOver {
     /// By API, in the optimum.
-    rates: Vec<f64>,
+    pub rates: Vec<f64>,
     /// By API, if nobody else were there.
-    alone: Vec<f64>,
+    pub alone: Vec<f64>,
 }
 
 /// The optimum from `start` to `end`: of each stretch in which neither load nor instances changed.
-fn best_over(fleet: &Fleet, start: Nanos, end: Nanos) -> Result<BestOver, String> {
+///
+/// # Errors
+/// Where it is not found.
+pub fn best_over(fleet: &Fleet, start: Nanos, end: Nanos) -> Result<BestOver, String> {
     let plan = fleet.plan();
     let loads: Vec<Vec<f64>> = (0..plan.apis.len()).map(|api| plan.load(api)).collect();
     let mut instances = vec![0; plan.services.len()];
@@ -240,8 +244,8 @@ fn best_over(fleet: &Fleet, start: Nanos, end: Nanos) -> Result<BestOver, String
     Ok(sums)
 }
 
-/// The least share over priority levels. One where nothing could be had.
-fn share(plan: &Plan, goodput: &[f64], optimum: &[f64]) -> f64 {
+/// The least share over priority levels, of goodput and optimum by API. One where nothing could be had.
+pub fn share(plan: &Plan, goodput: &[f64], optimum: &[f64]) -> f64 {
     let up_to = |priority: u32, of: &[f64]| -> f64 {
         let apis = plan.apis.iter().zip(of);
         apis.filter(|(api, _)| api.priority <= priority).map(|(_, per_s)| per_s).sum()

@@ -152,14 +152,14 @@ impl Driver {
 /// # Errors
 /// Where the optimum is not found; see [`Best::solve`](super::optimum::Best::solve).
 pub fn run(plan: &Arc<Plan>, controller: Controller, seed: u64) -> Result<Report, String> {
-    run_driver(Driver::with(plan.clone(), controller, seed), controller.as_str(), seed)
+    run_driver(&mut Driver::with(plan.clone(), controller, seed), controller.as_str(), seed)
 }
 
-/// Runs a scenario to its end under a controller of one's own, which the report calls `name`.
+/// Runs a scenario to its end under a controller of one's own, which the report calls `name`. The fleet is left as it is then.
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_driver(mut driver: Driver, name: &str, seed: u64) -> Result<Report, String> {
+pub fn run_driver(driver: &mut Driver, name: &str, seed: u64) -> Result<Report, String> {
     let (duration, signals) = (driver.fleet.plan().duration, driver.fleet.plan().signals);
     // The last third, whole: what is answered in it counts in it.
     let window = Nanos(duration.0 - duration.0 / 3);

@@ -8,6 +8,7 @@ pub mod bouncer;
 pub mod cataclysm;
 pub mod cpu_futures;
 pub mod findings;
+pub mod topfull;
 pub mod values;
 
 use std::io;
