@@ -22,6 +22,11 @@ impl Seen {
     pub fn is_admitted(&self) -> bool {
         self.outcome == Outcome::Ok
     }
+
+    /// Whether it was answered within this time, from when it was due.
+    pub fn is_within(&self, limit: Nanos) -> bool {
+        self.is_admitted() && self.latency <= limit
+    }
 }
 
 /// Carries a plan out and tells `observe` four times a second, and once more at the end, which requests have ended. The classes are those
