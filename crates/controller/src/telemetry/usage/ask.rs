@@ -27,8 +27,11 @@ struct Asked {
     reader: Reader,
 }
 
+/// What a number that was asked for says.
+type Says = fn(f64) -> What;
+
 enum Reader {
-    Query { label: String, what: fn(f64) -> What },
+    Query { label: String, what: Says },
     Page(Box<Exporter>),
     Sentry(Front),
 }
@@ -36,7 +39,7 @@ enum Reader {
 impl Asked {
     fn prometheus<'a>(of: &'a Prometheus) -> impl Iterator<Item = (String, Asked)> + 'a {
         let more = |query: &'a Option<String>| query.as_deref();
-        let queries: [(&str, Option<&'a str>, fn(f64) -> What); 3] = [
+        let queries: [(&str, Option<&'a str>, Says); 3] = [
             ("", Some(&of.query), |used| What::Uses { used, of: 1.0 }),
             (" queue", more(&of.queue), What::Waits),
             (" served", more(&of.served), What::Serves),
@@ -47,7 +50,7 @@ impl Asked {
         queries.into_iter().filter_map(asked)
     }
 
-    fn query(of: &Prometheus, query: &str, what: fn(f64) -> What) -> Asked {
+    fn query(of: &Prometheus, query: &str, what: Says) -> Asked {
         let query = Serializer::new(String::new()).append_pair("query", query).finish();
         let joint = if of.path.query().is_some() { '&' } else { '?' };
         Asked {
