@@ -93,12 +93,11 @@ fn what_the_services_behind_cannot_do_does_not_enter_and_what_they_can_again_doe
     let instances = Cell::new(1.0);
     until(PATIENCE, "the catalog is scaled by what is sent, and all of that enters", || {
         let wanted = plan()["rates"]["services"]["catalog"].clone();
-        let ratio = wanted["ratio"].as_f64().unwrap_or(1.0);
-        let enough = (instances.get() * ratio / TARGET).ceil();
-        if ratio > 1.05 && enough > instances.get() {
-            let [offered, admitted] =
-                ["offered_per_s", "admitted_per_s"].map(|key| wanted[key].as_f64().unwrap());
-            assert!(admitted < offered && offered < 2.0 * OFFERED, "{wanted}");
+        let [offered, admitted] =
+            ["offered_per_s", "admitted_per_s"].map(|key| wanted[key].as_f64().unwrap_or(0.0));
+        let enough = (offered / (TARGET * CAPACITY)).ceil();
+        if admitted < offered && enough > instances.get() {
+            assert!(offered < 2.0 * OFFERED, "{wanted}");
             instances.set(enough);
             let answer = post(shop, &format!("/services/catalog?instances={enough}")).unwrap();
             assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
