@@ -19,6 +19,7 @@ mod admin;
 mod ask;
 mod backoff;
 mod decide;
+mod entries;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
 mod lead;
@@ -35,3 +36,4 @@ mod reading;
 mod run;
 mod sentries;
 mod status;
+mod wanted;

@@ -13,7 +13,8 @@ use plimsoll_sentry::clock;
 use tokio::sync::watch;
 
 use crate::outcome::Outcome;
-use crate::status::{ClassRate, RatesStatus};
+use crate::status::{ClassRate, RatesStatus, Services};
+use crate::wanted::Wanted;
 
 /// Of the highest percentile of what is shown.
 const TAIL: f64 = 0.95;
@@ -25,8 +26,12 @@ pub struct Decided {
     pub per_s: Vec<Option<f64>>,
     /// Why that was changed, where it was.
     pub why: Vec<Option<String>>,
+    /// For the sake of which service, where there is a limit for one.
+    pub causes: Vec<Option<String>>,
     /// The services that are overloaded.
     pub overloaded: Vec<String>,
+    /// What would come to each service; the last that was said, where this says nothing new.
+    pub wanted: Option<Vec<(String, Wanted)>>,
 }
 
 /// What has been decided, and the service that tells it.
@@ -94,7 +99,14 @@ impl FleetRates {
         let mut last = self.decided.borrow_mut();
         let why = last.why.iter().zip(decided.why.into_iter().chain(std::iter::repeat(None)));
         let why = why.map(|(before, now)| now.or_else(|| before.clone())).collect();
-        *last = Decided { per_s, why, overloaded: decided.overloaded };
+        let wanted = decided.wanted.or_else(|| last.wanted.take());
+        *last = Decided { per_s, why, causes: decided.causes, overloaded: decided.overloaded, wanted };
+    }
+
+    /// Whether a class is limited for the sake of another service than this one.
+    pub fn is_for_another(&self, class: usize, service: &str) -> bool {
+        let decided = self.decided.borrow();
+        decided.causes.get(class).and_then(Option::as_deref).is_some_and(|cause| cause != service)
     }
 
     /// What arrives by class, as those say who are told; nothing where nobody is.
@@ -125,9 +137,36 @@ impl FleetRates {
             revision: self.told.borrow().revision,
             streams: self.server.as_ref().map_or(0, Server::streams),
             overloaded: decided.overloaded.clone(),
+            services: Services(decided.wanted.clone().unwrap_or_default()),
             classes: self.classes.iter().enumerate().map(class).collect(),
             unknown: unheard.unknown,
             nonsense: unheard.nonsense,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_core::config::{Config, parse};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn limits_are_for_the_sake_of_somebody() {
+        let text = "[controller]\nrates = {}\n[pool.a]\nservers = [\"127.0.0.1:1\"]\n[class.cart]\nmatch = [{ path = \"/cart\" }]\n";
+        let config = parse::<Config>(text, "").unwrap_or_else(|errors| panic!("{errors}")).0;
+        let settings = config.controller.rates.as_ref().unwrap();
+        let rates = FleetRates::start(settings, &config.classes, None).await.unwrap();
+        assert!(!rates.is_for_another(0, "cart"));
+        let causes = vec![Some("stock".to_owned()), None];
+        let wanted = vec![("stock".to_owned(), Wanted::default())];
+        let per_s = vec![Some(5.0), None];
+        rates.decide(Decided { per_s, causes, wanted: Some(wanted.clone()), ..Decided::default() });
+        assert!(rates.is_for_another(0, "cart") && !rates.is_for_another(0, "stock"));
+        assert!(!rates.is_for_another(1, "cart"), "the operator's, or none");
+        assert_eq!(rates.status(&[]).services.0, wanted);
+        rates.decide(Decided { per_s: vec![None; 2], ..Decided::default() });
+        assert!(!rates.is_for_another(0, "cart"));
+        assert_eq!(rates.status(&[]).services.0, wanted, "nothing newer was said");
     }
 }

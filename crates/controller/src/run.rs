@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::Nanos;
-use plimsoll_core::config::{Class, Config, Mode, Server, Workers};
+use plimsoll_core::config::{Class, Config, Mode, Pool, Server, Workers};
 use plimsoll_provisioning::demand::Demand;
 use plimsoll_provisioning::fleet::Fleet;
 use plimsoll_provisioning::planner::{Plan, Reason};
@@ -156,7 +156,8 @@ impl Controller {
             Some(rates) => Some(Rc::new(FleetRates::start(rates, &config.classes, revision).await?)),
             None => None,
         };
-        let (status, shown) = watch::channel(Status::new(settings.mode));
+        let services = config.pools.iter().filter_map(|pool| pool.service.clone()).collect();
+        let (status, shown) = watch::channel(Status { services, ..Status::new(settings.mode) });
         let telemetry = settings.telemetry.as_ref().map(telemetry::start).transpose()?;
         if let Some(telemetry) = &telemetry {
             log::info!(listening:? = telemetry.listening; "the fleet is learnt");
@@ -285,7 +286,9 @@ impl Controller {
             };
             let classes = self.classes(index);
             let demand = rates[index].as_ref().filter(|_| is_known && knows_slots);
-            demands.push(demand.map(|rates| Demand::of(&combine(&classes, rates), pool.ladder.as_ref())));
+            let elsewhere = |class: &Class| self.is_for_another(pool, class);
+            let load = |rates: &Vec<Vec<Rates>>| combine(&classes, rates, elsewhere);
+            demands.push(demand.map(|rates| Demand::of(&load(rates), pool.ladder.as_ref())));
         }
         let had: Vec<u32> = (0..self.pools.len()).map(|i| self.fleet.planner(i).servers()).collect();
         let plans = self.fleet.plan(now, &demands);
@@ -293,6 +296,15 @@ impl Controller {
             self.carry_out(i, had[i], plan);
             self.pools[i].demand = demand;
         }
+    }
+
+    /// Whether the fleet limits a class for the sake of another service than the one that a pool is.
+    fn is_for_another(&self, pool: &Pool, class: &Class) -> bool {
+        let place = self.config.classes.iter().position(|of| of.name == class.name);
+        let (Some(rates), Some(service), Some(place)) = (&self.rates, &pool.service, place) else {
+            return false;
+        };
+        rates.is_for_another(place, service)
     }
 
     fn carry_out(&mut self, i: usize, had: u32, plan: Plan) {

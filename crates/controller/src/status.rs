@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use plimsoll_core::config::Mode;
 use serde::{Serialize, Serializer};
 
+use crate::wanted::Wanted;
+
 /// Changes of plan that are kept; the oldest goes first.
 const KEPT: usize = 100;
 
@@ -22,6 +24,9 @@ pub struct Status {
     pub pools: Vec<PoolStatus>,
     /// What may enter the fleet, where this sets rates and leads, or would set them if it acted.
     pub rates: Option<RatesStatus>,
+    /// Services that pools are.
+    #[serde(skip)]
+    pub services: Vec<String>,
     /// What changed, the latest last.
     pub changes: VecDeque<Change>,
     /// Values that sentries reported and that cannot be.
@@ -102,12 +107,24 @@ pub struct RatesStatus {
     pub streams: usize,
     /// Services that are overloaded, as far as is known.
     pub overloaded: Vec<String>,
+    /// What would come to each service of the fleet if all that is sent were let in, as of a second ago at most.
+    pub services: Services,
     /// In the order of the config.
     pub classes: Vec<ClassRate>,
     /// Reports of buckets that stand for no class.
     pub unknown: u64,
     /// Reports that cannot be.
     pub nonsense: u64,
+}
+
+/// Services by name, a map in JSON.
+#[derive(Clone, Debug, Default)]
+pub struct Services(pub Vec<(String, Wanted)>);
+
+impl Serialize for Services {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, wanted)| (name, wanted)))
+    }
 }
 
 /// One class, at all that report.
@@ -155,6 +172,7 @@ impl Status {
             more_sentries: None,
             pools: Vec::new(),
             rates: None,
+            services: Vec::new(),
             changes: VecDeque::with_capacity(KEPT),
             nonsense: 0,
             sentry_failures: 0,

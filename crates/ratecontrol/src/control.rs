@@ -125,6 +125,11 @@ impl RateControl {
         self.rates.all().get(api).copied().flatten()
     }
 
+    /// For the sake of which service an API is limited, by its place; none where it is not, or for that of none.
+    pub fn target(&self, api: usize) -> Option<ServiceId> {
+        self.rates.target(ApiId(api as u32))
+    }
+
     /// Takes in what was seen since the last step and says what to let in until the next. Steps may come at any pace; 250 ms suits the
     /// signals of agents and sentries, one second those of Prometheus.
     pub fn step(&mut self, now: Nanos, topology: &Topology, seen: &Observation<'_>) -> Step<'_> {

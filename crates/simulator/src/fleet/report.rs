@@ -260,9 +260,9 @@ fn worst(goodput: &[f64], alone: &[f64]) -> f64 {
     apis.map(|(goodput, alone)| goodput / alone).min_by(f64::total_cmp).unwrap_or(1.0)
 }
 
-/// How long after `changed` goodput came to stay: from when on every second is within a tenth of what the last third has in the mean, and what
+/// How long after `changed` goodput, counted by [`TIMELINE_STEP`], came to stay: from when on every second is within a tenth of what the last third has in the mean, and what
 /// counts scatter by.
-fn converged(timeline: &[u32], steady_per_s: f64, changed: Nanos, end: Nanos) -> Option<f64> {
+pub fn converged(timeline: &[u32], steady_per_s: f64, changed: Nanos, end: Nanos) -> Option<f64> {
     if steady_per_s <= 0.0 {
         return None;
     }

@@ -23,6 +23,8 @@ pub struct Settings {
     pub seed: u64,
     /// Fewer loads and single runs, held to the same tolerances: all of a paper within 55 s on two cores.
     pub quick: bool,
+    /// On the real testbed, where a paper has both.
+    pub real: bool,
 }
 
 /// One table or figure of a paper.

@@ -5,7 +5,6 @@
 //! | `apache` | a private server |
 //! | `clients` | closed-loop load |
 //! | `job` | what runs beside it, held back in one way or another |
-//! | `machine` | idle and stolen time |
 //! | `alternating` | Fig. 6 |
 //! | `rising` | Fig. 7 |
 //! | `limits` | Fig. 8 |
@@ -20,7 +19,6 @@ mod clients;
 mod cost;
 mod job;
 mod limits;
-mod machine;
 mod rising;
 mod sheepdog;
 mod workers;
