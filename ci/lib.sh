@@ -64,6 +64,8 @@ install_bpf() {
 }
 have_otel() { ci/otel/telemetry.py check; }
 install_otel() { ci/otel/telemetry.py install; }
+have_training() { ci/training.sh check; }
+install_training() { ci/training.sh install; }
 have_sdks() { ci/sdk.sh check; }
 install_sdks() { ci/sdk.sh install; }
 

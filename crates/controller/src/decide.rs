@@ -5,16 +5,16 @@
 //! a step, and no plan at all.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_core::config::{Class, Config, RateDecider};
+use plimsoll_core::config::{Class, Config, ControllerRates};
 use plimsoll_core::{Nanos, Statistic};
-use plimsoll_ratecontrol::aimd::Aimd;
-use plimsoll_ratecontrol::mimd::Mimd;
+use plimsoll_ratecontrol::learned::guard::Handover;
 use plimsoll_ratecontrol::{
-    ApiSignal, Controller, Decision, Observation, RateControl, ServiceId, Settings, Topology, model,
+    ApiSignal, Decision, Network, Observation, RateControl, ServiceId, Settings, Topology,
 };
 use plimsoll_rlqs::fleet::Demand;
 use plimsoll_sentry::clock;
@@ -33,14 +33,17 @@ use crate::wanted::Wanted;
 const WANTED: Nanos = Nanos::from_secs(1);
 
 /// What decides, as the config says; nothing where nothing is to.
-pub fn settings(decider: RateDecider) -> Option<Settings> {
-    let controller = match decider {
-        RateDecider::Model => Controller::Model(model::Settings::default()),
-        RateDecider::Mimd => Controller::Mimd(Mimd::default()),
-        RateDecider::TopfullBw => Controller::Aimd(Aimd::default()),
-        RateDecider::None => return None,
+///
+/// # Errors
+/// Where the weights that it names cannot be read.
+pub fn settings(rates: &ControllerRates) -> Result<Option<Settings>, String> {
+    let read = |file: &PathBuf| {
+        let bytes = std::fs::read(file).map_err(|error| error.to_string());
+        let network = bytes.and_then(|bytes| Network::read(&bytes));
+        network.map_err(|error| format!("weights = \"{}\" cannot be read: {error}", file.display()))
     };
-    Some(Settings { controller, ..Settings::default() })
+    let learned = rates.weights.as_ref().map(read).transpose()?;
+    Ok(Settings::named(rates.decide, learned))
 }
 
 /// Decides, step by step, from here on. `addresses` are those of the sentries' admin pages. Should it end, which it does for a defect alone,
@@ -122,6 +125,7 @@ impl Decider {
         let step = self.control.step(now, &self.topology, &Observation { services: &services, apis: &apis });
         let directory = &self.directory;
         let name = |service| directory.name(service).unwrap_or("?").to_owned();
+        step.handovers.iter().for_each(|handover| say_handover(&self.config.classes, handover));
         let mut why = vec![None; apis.len()];
         for decision in step.decisions {
             let class = &self.config.classes[decision.api.index()].name;
@@ -154,6 +158,13 @@ fn say(class: &str, decision: &Decision, reason: &str) {
     }
 }
 
+/// Who decides is news, too.
+fn say_handover(classes: &[Class], handover: &Handover) {
+    let names: Vec<&str> = handover.apis.iter().map(|api| classes[api.index()].name.as_str()).collect();
+    let (to, reason) = (handover.reason.to(), handover.reason);
+    log::warn!(classes:? = names, to, reason:%; "rates in other hands");
+}
+
 /// What is known of one class in this step.
 fn signal(class: &Class, demand: Option<&Demand>, seen: &Seen) -> ApiSignal {
     let entered = seen.classes.get(&class.name);
@@ -179,7 +190,7 @@ fn signal(class: &Class, demand: Option<&Demand>, seen: &Seen) -> ApiSignal {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_core::config::parse;
+    use plimsoll_core::config::{RateDecider, parse};
     use plimsoll_ratecontrol::paths::{ApiPaths, PathBranch, Paths, Visit};
 
     use super::*;
@@ -207,10 +218,13 @@ mod tests {
 
     impl Shop {
         fn new(decider: RateDecider) -> Shop {
-            let text = "[pool.shop]\nservers = [\"127.0.0.1:1\"]
+            let text = "[controller.rates]\n[pool.shop]\nservers = [\"127.0.0.1:1\"]
                 [class.browse]\nmatch = [{ path = \"/product/{id}\" }]\nslo = { p95 = \"200ms\" }
                 [class.cart]\nmatch = [{ path = \"/cart\" }]\nslo = { p95 = \"200ms\" }";
-            let config = parse::<Config>(text, "").unwrap_or_else(|errors| panic!("{errors}")).0;
+            let mut config = parse::<Config>(text, "").unwrap_or_else(|errors| panic!("{errors}")).0;
+            let rates = config.controller.rates.as_mut().unwrap();
+            rates.decide = decider;
+            let settings = settings(rates).unwrap().unwrap();
             let api = |operation: &str, services: &[&str]| ApiPaths {
                 service: "frontend".into(),
                 operation: operation.into(),
@@ -224,7 +238,7 @@ mod tests {
             let (learnt, learnt_now) = watch::channel(Arc::new(learnt));
             let (usage, usage_now) = watch::channel(Arc::default());
             let telemetry = Telemetry { learnt: learnt_now, usage: usage_now, listening: Vec::new() };
-            let decider = Decider::new(config, telemetry, settings(decider).unwrap());
+            let decider = Decider::new(config, telemetry, settings);
             let limits = Decided { per_s: vec![None; 3], ..Decided::default() };
             Shop { decider, usage, _learnt: learnt, now: Nanos::from_secs(1), limits, reasons: Vec::new() }
         }

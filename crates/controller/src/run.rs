@@ -165,7 +165,7 @@ impl Controller {
         let (entries, followed) = watch::channel(Vec::new());
         if let (Some(rates), Some(settings), Some(telemetry)) = (&rates, &settings.rates, &telemetry)
             && config.controller.mode != Mode::Off
-            && let Some(how) = decide::settings(settings.decide)
+            && let Some(how) = decide::settings(settings)?
         {
             let decider = Decider::new(config.clone(), telemetry.clone(), how);
             decide::start(decider, settings.interval, Rc::clone(rates), followed);

@@ -21,6 +21,7 @@ use plimsoll_core::Nanos;
 
 use crate::clusters::Cluster;
 use crate::controller::{RateController, View};
+use crate::learned::guard::Claim;
 use crate::overload::Overload;
 use crate::rates::{Rates, Why};
 use crate::topology::{ApiId, ServiceId};
@@ -224,8 +225,41 @@ impl Model {
         self.plan.demands.sort_by_key(|demand| (demand.priority, demand.api));
     }
 
-    /// The rows of a cluster's plan: the services that could be too full.
-    fn bind(&mut self, view: &View<'_>) {
+    /// What could be had of each API of a cluster if every service in it was as full as it may be and none had a queue to work off, the most
+    /// important first. Whether enough is known to say so.
+    pub(crate) fn predict(
+        &mut self,
+        cluster: Cluster<'_>,
+        view: &View<'_>,
+        rates: &Rates,
+        claims: &mut Vec<Claim>,
+    ) -> bool {
+        if !cluster.services.iter().all(|&service| self.knows(service, view)) {
+            return false;
+        }
+        let full = self.settings.utilization;
+        self.gather(cluster, view, rates);
+        self.bind(view, |service| service.allowed().max(full));
+        self.plan.solve();
+        let demands = self.plan.demands.iter().zip(&self.plan.rates);
+        claims.extend(demands.map(|(demand, &predicted_per_s)| {
+            let Demand { api, priority, .. } = *demand;
+            Claim { api, priority, predicted_per_s }
+        }));
+        true
+    }
+
+    /// Whether it is known what the services on the path of an API can do.
+    pub(crate) fn is_learned(&self, api: ApiId, view: &View<'_>) -> bool {
+        view.topology.uses(api).iter().all(|&(service, _)| self.knows(service, view))
+    }
+
+    fn knows(&self, service: ServiceId, view: &View<'_>) -> bool {
+        view.knows(service) && self.services[service.index()].is_learned()
+    }
+
+    /// The rows of a cluster's plan: the services that could be too full, each of which may take the load that `allowed` says.
+    fn bind(&mut self, view: &View<'_>, allowed: impl Fn(&Service) -> f64) {
         const NOWHERE: u32 = u32::MAX;
         self.place.resize(view.topology.services(), NOWHERE);
         self.touched.clear();
@@ -254,10 +288,10 @@ impl Model {
             let service = &services[touched.service.index()];
             let room = |allowed: f64| (allowed - touched.others.max(0.0)).max(0.0);
             if service.held {
-                return room(service.allowed());
+                return room(allowed(service));
             }
             // That it would be overloaded is a guess: that takes nothing away from anybody, and so gives no more than it thinks there is.
-            room(service.allowed().min(1.0)).max(touched.now)
+            room(allowed(service).min(1.0)).max(touched.now)
         };
         self.touched.iter().for_each(|touched| self.place[touched.service.index()] = NOWHERE);
         self.touched.retain(|touched| view.remembers(touched.service) && touched.most > room(touched));
@@ -329,7 +363,7 @@ impl RateController for Model {
 
     fn control(&mut self, cluster: Cluster<'_>, view: &View<'_>, rates: &mut Rates) {
         self.gather(cluster, view, rates);
-        self.bind(view);
+        self.bind(view, Service::allowed);
         self.plan.solve();
         for column in 0..self.plan.demands.len() {
             let (Demand { api, most, .. }, rate) = (self.plan.demands[column], self.plan.rates[column]);
@@ -356,8 +390,7 @@ impl RateController for Model {
     fn recover(&mut self, freed: &[ApiId], view: &View<'_>, rates: &mut Rates) {
         for &api in freed {
             let Some(limit) = rates.get(api) else { continue };
-            let mut uses = view.topology.uses(api).iter();
-            if uses.all(|&(service, _)| view.knows(service) && self.services[service.index()].is_learned()) {
+            if self.is_learned(api, view) {
                 // Nobody on the path would be overloaded if nobody was limited.
                 rates.lift(api, None, Why::Recover);
             } else if self.apis[api.index()].excess_s.is_none_or(|_| {

@@ -54,8 +54,11 @@ table! {
         /// What it wants in `authorization: Bearer`. Left out, it asks nobody.
         token: Option<Secret>,
         /// What decides them, where `[controller.telemetry]` says what the fleet is: "model" learns what services can do and APIs cost,
-        /// "mimd" and "topfull-bw" go by steps, "none" leaves it at `max_rate`.
+        /// "learned", "mimd" and "topfull-bw" go by steps, "none" leaves it at `max_rate`.
         decide: RateDecider = "model",
+        /// What "learned" has learnt, as `plimsoll fleet train` writes it; relative to the working directory. Left out, the weights that
+        /// come with Plimsoll.
+        weights: Option<PathBuf> where decide = "learned",
         /// From one decision to the next. Signals that come more seldom are waited for.
         interval: Nanos ["100ms"..="10s"] = "250ms",
     }
@@ -66,6 +69,8 @@ choice! {
     pub enum RateDecider {
         /// What services can do and APIs cost is learnt, and the best rates are solved for.
         Model = "model",
+        /// TopFull with the steps that a network has learnt; the model takes over where that does worse.
+        Learned = "learned",
         /// TopFull with steps of a fixed part.
         Mimd = "mimd",
         /// TopFull with the steps of Breakwater.

@@ -35,6 +35,22 @@ pub struct Report {
     pub apis: Apis,
     /// Second by second.
     pub timeline: Vec<Point>,
+    /// What came into other hands, where a controller has several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub handovers: Vec<Handover>,
+}
+
+/// APIs that came into other hands.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Handover {
+    /// When.
+    pub t_s: f64,
+    /// Who decides about them from then on: `model` or `learned`.
+    pub to: &'static str,
+    /// Which.
+    pub apis: Vec<String>,
+    /// Why.
+    pub reason: String,
 }
 
 /// APIs by name, in the order of the scenario; a map in JSON.
@@ -179,6 +195,7 @@ impl Watch {
             overshoot_s: self.over.as_secs_f64(),
             apis: Apis(apis),
             timeline: timeline(&good, end),
+            handovers: Vec::new(),
         })
     }
 }
@@ -314,6 +331,9 @@ pub fn write_table(report: &Report, mut out: impl Write) -> io::Result<()> {
             "  some service was asked for over 110 % of what it can do for {:.2} s since",
             report.overshoot_s
         )?;
+    }
+    for Handover { t_s, to, apis, reason } in &report.handovers {
+        writeln!(out, "  {t_s:.2} s: {} to {to}: {reason}", apis.join(", "))?;
     }
     let width = report.apis.0.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(3);
     writeln!(
