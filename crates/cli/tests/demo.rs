@@ -180,9 +180,11 @@ fn a_fleet_is_let_in_what_it_can_do_and_who_needs_nothing_scarce_is_not_limited(
     assert!((in_time("optimum") - 240.0).abs() < 0.01, "{outcome}");
     assert!(in_time("with") > in_time("without"), "{outcome}");
     let api = |name: &str| &outcome["apis"][name];
-    for (name, service) in [("checkout", "checkout"), ("product", "recommendation")] {
+    for name in ["checkout", "product"] {
         assert!(api(name)["with"]["refused"].as_u64().unwrap() > 0, "{outcome}");
-        assert!(api(name)["why"].as_str().is_some_and(|why| why.contains(service)), "{}", api(name));
+        // Which of the two services that are too little is up to the last step.
+        let is_scarce = |why: &str| why.contains("checkout") || why.contains("recommendation");
+        assert!(api(name)["why"].as_str().is_some_and(is_scarce), "{}", api(name));
     }
     for name in ["cart", "home"] {
         assert_eq!(api(name)["with"]["refused"], 0, "{name}: {}", api(name));

@@ -88,9 +88,9 @@ impl Stage {
         std::fs::write(&file, scenario(phases))
             .map_err(|e| format!("cannot write {}: {e}", file.display()))?;
         let [listen, admin, plan_at, rates, spans] = free_addresses()?;
-        let (shop, [entry, metrics]) = shop(&file, Some(spans))?;
+        let (protected, [entry, metrics]) = shop(&file, Some(spans))?;
         // Nobody learns from the other one.
-        let (other, [bare, _]) = shop(&file, None)?;
+        let (alone, [bare, _]) = shop(&file, None)?;
         let config = config([listen, admin, plan_at, rates, spans], entry, metrics, directory.path());
         configure(directory.path(), &config)?;
         let said = |role| said(directory.path(), role);
@@ -105,7 +105,7 @@ impl Stage {
             plan_at,
             _controller: controller,
             _sentry: sentry,
-            _shops: [other, shop],
+            _shops: [alone, protected],
             _directory: directory,
         };
         stage.listened_to().await?;
