@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use plimsoll_core::Nanos;
 use plimsoll_herald::clock;
 use plimsoll_loadgen::{HttpVersion, Plan};
-use plimsoll_simulator::fleet::engine::TIMELINE_STEP;
+use plimsoll_simulator::fleet::account::TIMELINE_STEP;
 use plimsoll_simulator::fleet::report::{converged, share};
 use plimsoll_simulator::reproduce::findings::Row;
 use plimsoll_testbed::control_group::family;

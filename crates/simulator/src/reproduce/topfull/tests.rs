@@ -9,7 +9,7 @@ use super::study::{OURS, Who, compare, compare_all};
 use crate::fleet::run::Controller;
 use crate::reproduce::Settings;
 
-const QUICK: Settings = Settings { seed: 1, quick: true };
+const QUICK: Settings = Settings { seed: 1, quick: true, real: false };
 const NOBODY: Who = Who::Named(Controller::None);
 
 fn scenario(text: &str) -> Scenario {
