@@ -11,6 +11,7 @@ use plimsoll_ratecontrol::Network;
 use serde::Serialize;
 use serde_json::json;
 
+use crate::fleet::convergence::{self, convergence};
 use crate::fleet::plan::Plan;
 use crate::fleet::random::{self, Ranges};
 use crate::fleet::report;
@@ -35,6 +36,8 @@ enum Command {
     Study(StudyArgs),
     /// Train what `learned` goes by further, on a scenario
     Train(TrainArgs),
+    /// See how soon controllers follow a surge, lost instances and new ones on random fleets
+    Converge(ConvergeArgs),
 }
 
 #[derive(clap::Args)]
@@ -113,6 +116,22 @@ struct TrainArgs {
     python: PathBuf,
 }
 
+#[derive(clap::Args)]
+struct ConvergeArgs {
+    /// How many fleets
+    #[arg(long, value_name = "N", default_value_t = 48, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    fleets: u64,
+    /// Of the first fleet; the next ones follow
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    seed: u64,
+    /// Who decides; may be repeated [default: model]
+    #[arg(long = "controller", value_name = "NAME")]
+    controllers: Vec<Controller>,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
 /// Runs the subcommand; what the process should exit with.
 pub fn run(args: Args) -> ExitCode {
     let done = match args.command {
@@ -120,6 +139,7 @@ pub fn run(args: Args) -> ExitCode {
         Command::Draw(args) => draw(&args),
         Command::Study(args) => run_study(&args),
         Command::Train(args) => train(&args),
+        Command::Converge(args) => run_convergence(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -235,6 +255,57 @@ fn write_outcomes(outcomes: &[Outcome], mut out: impl Write) -> io::Result<()> {
             converged.p50,
             converged.p95,
             outcome.overshoot_s.p95
+        )?;
+    }
+    Ok(())
+}
+
+fn run_convergence(args: &ConvergeArgs) -> Result<(), String> {
+    let controllers = if args.controllers.is_empty() { &[Controller::Model][..] } else { &args.controllers };
+    let progress = indicatif::ProgressBar::new_spinner();
+    let outcomes = convergence(controllers, args.seed, args.fleets as usize, || progress.inc(1));
+    progress.finish_and_clear();
+    let outcomes = outcomes?;
+    printed(if args.json {
+        print_json(&json!({ "fleets": args.fleets, "seed": args.seed, "outcomes": outcomes }))
+    } else {
+        write_convergence(&outcomes, args.fleets, io::stdout().lock())
+    })
+}
+
+fn write_convergence(outcomes: &[convergence::Outcome], fleets: u64, mut out: impl Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "{:10}  {:10}  {:7}  {:>8} {:>6} {:>14} {:>6}  {:>11} {:>6} {:>12}  {:>6} {:>6}",
+        "controller",
+        "telemetry",
+        "change",
+        "steady s",
+        "95th",
+        "in time",
+        "never",
+        "overshoot s",
+        "95th",
+        "at most 1 s",
+        "share",
+        "5th"
+    )?;
+    for outcome in outcomes {
+        let convergence::Outcome {
+            controller, telemetry, change, within, within_s, never_steady, brief, ..
+        } = outcome;
+        let (steady, over, share) = (outcome.converged_s, outcome.overshoot_s, outcome.share_of_optimum);
+        writeln!(
+            out,
+            "{controller:10}  {telemetry:10}  {change:7}  {:>8.2} {:>6.2} {:>14} {never_steady:>6}  {:>11.2} {:>6.2} {:>12}  {:>6.4} {:>6.4}",
+            steady.p50,
+            steady.p95,
+            format!("{within}/{fleets} in {within_s} s"),
+            over.p50,
+            over.p95,
+            format!("{brief}/{fleets}"),
+            share.mean,
+            share.p5,
         )?;
     }
     Ok(())
