@@ -55,7 +55,7 @@ pub fn start(
     spawn_local(async move {
         let ended = deciding.await;
         log::error!(ended:?; "nobody decides rates any more");
-        rates.decide(Decided { per_s: vec![None; classes], ..Decided::default() });
+        rates.decide(Decided { per_s: vec![None; classes], ..Decided::default() }, clock::now());
     });
 }
 
@@ -73,7 +73,8 @@ async fn run(
         ticks.tick().await;
         let sentries = addresses.borrow().clone();
         let seen = entries.look(&sentries, clock::now(), step).await;
-        rates.decide(decider.step(clock::now(), rates.demand().as_deref(), &seen));
+        let now = clock::now();
+        rates.decide(decider.step(now, rates.demand().as_deref(), &seen), now);
     }
 }
 
@@ -345,6 +346,20 @@ mod tests {
             shop.limits = shop.decider.step(shop.now, None, &Seen::default());
         }
         assert_eq!(shop.limits.per_s, [None; 3], "nothing was heard for minutes");
+    }
+
+    #[test]
+    fn a_service_that_was_never_seen_in_a_trace_limits_nobody_however_busy() {
+        let mut shop = Shop::new(RateDecider::Model);
+        for _ in 0..4 * 20 {
+            shop.now += STEP;
+            let (service, at) = ("unheard of".to_owned(), shop.now);
+            let busy = Known { service, utilization: 1.0, at, changed: at };
+            shop.usage.send_replace(Arc::new(Usage { services: vec![busy], ..Usage::default() }));
+            let demand = Demand { offered_per_s: 300.0, admitted_per_s: 300.0 };
+            let decided = shop.decider.step(shop.now, Some(&[demand; 3]), &shop.seen(300.0, 300.0));
+            assert_eq!((decided.per_s, decided.overloaded), (vec![None; 3], Vec::new()));
+        }
     }
 
     #[test]

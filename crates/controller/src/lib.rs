@@ -22,7 +22,6 @@ mod decide;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
 mod lead;
-mod lease;
 mod measure;
 mod metrics;
 mod more_sentries;
