@@ -53,6 +53,14 @@ have_cargo-fuzz() { command -v cargo-fuzz; }
 install_cargo-fuzz() { cargo install --debug --locked cargo-fuzz; }
 have_servers() { PATH="$PATH:$(go env GOPATH 2>/dev/null)/bin" && ci/servers.sh check; }
 have_postgresql() { ci/servers.sh postgresql; }
+have_etcd() { command -v etcd; }
+install_etcd() { ci/servers.sh install; }
+have_protoc() { command -v protoc; }
+install_protoc() {
+  local sudo
+  sudo=$([ "$(id -u)" = 0 ] || echo sudo)
+  $sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq protobuf-compiler
+}
 install_postgresql() { ci/servers.sh install; }
 install_servers() { ci/servers.sh install; }
 # The bytes of a BPF object depend on the compiler, so it is this one.
@@ -99,8 +107,12 @@ script() {
   return "$code"
 }
 
-# lean: the release build is without kubernetes, and says so to who asks for it; the tests are built with it.
+# lean: the release build is without kubernetes and etcd, and says so to who asks for them; the tests are built with both.
 lean() {
+  printf '[controller]\nstate = "%s/lean"\n[controller.etcd]\nendpoints = ["127.0.0.1:1"]\n[controller.rates]\n[pool.shop]\nservers = ["127.0.0.1:2"]\n' \
+    "$work" >"$work/lean.toml"
+  timeout 20 ./target/release/plimsoll controller --config "$work/lean.toml" 2>&1 | tee "$work/lean.log"
+  grep -q 'controller.etcd.*build with `--features etcd`' "$work/lean.log" || return 1
   cat >"$work/lean.toml" <<T
 [controller]
 sentries = ["127.0.0.1:1"]

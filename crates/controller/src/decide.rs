@@ -59,7 +59,7 @@ pub fn start(
     spawn_local(async move {
         let ended = deciding.await;
         log::error!(ended:?; "nobody decides rates any more");
-        rates.decide(Decided { per_s: vec![None; classes], ..Decided::default() });
+        rates.decide(Decided { per_s: vec![None; classes], ..Decided::default() }, clock::now());
     });
 }
 
@@ -77,7 +77,8 @@ async fn run(
         ticks.tick().await;
         let sentries = addresses.borrow().clone();
         let seen = entries.look(&sentries, clock::now(), step).await;
-        rates.decide(decider.step(clock::now(), rates.demand().as_deref(), &seen));
+        let now = clock::now();
+        rates.decide(decider.step(now, rates.demand().as_deref(), &seen), now);
     }
 }
 
@@ -348,6 +349,21 @@ mod tests {
             shop.limits = shop.decider.step(shop.now, None, &Seen::default());
         }
         assert_eq!(shop.limits.per_s, [None; 3], "nothing was heard for minutes");
+    }
+
+    #[test]
+    fn a_service_that_was_never_seen_in_a_trace_limits_nobody_however_busy() {
+        let mut shop = Shop::new(RateDecider::Model);
+        for _ in 0..4 * 20 {
+            shop.now += STEP;
+            let all = Figure { value: 1.0, at: shop.now, changed: shop.now };
+            let service = "unheard of".to_owned();
+            let busy = Known { service, utilization: Some(all), queue_s: None, served_per_s: None };
+            shop.usage.send_replace(Arc::new(Usage { services: vec![busy], ..Usage::default() }));
+            let demand = Demand { offered_per_s: 300.0, admitted_per_s: 300.0 };
+            let decided = shop.decider.step(shop.now, Some(&[demand; 3]), &shop.seen(300.0, 300.0));
+            assert_eq!((decided.per_s, decided.overloaded), (vec![None; 3], Vec::new()));
+        }
     }
 
     #[test]

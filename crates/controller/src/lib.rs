@@ -23,7 +23,6 @@ mod entries;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
 mod lead;
-mod lease;
 mod measure;
 mod metrics;
 mod more_sentries;

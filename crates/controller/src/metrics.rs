@@ -4,7 +4,7 @@ use plimsoll_sentry::admin::scrape::{self, Family, Rows};
 use prometheus_client::metrics::MetricType::{Counter, Gauge};
 
 use crate::admin::Seen;
-use crate::status::{ClassRate, PoolStatus, RatesStatus, SentryStatus, Status};
+use crate::status::{ClassRate, Leadership, PoolStatus, RatesStatus, SentryStatus, Status};
 use crate::telemetry;
 use crate::wanted::Wanted;
 
@@ -40,7 +40,33 @@ fn planned(status: &Status) -> Vec<Family> {
     let of_rates = |of: fn(&RatesStatus) -> f64| -> Rows {
         status.rates.iter().map(|rates| (Vec::new(), of(rates))).collect()
     };
+    let leads = |of: fn(&Leadership) -> f64| -> Rows {
+        status.leadership.iter().map(|leadership| (Vec::new(), of(leadership))).collect()
+    };
     vec![
+        (
+            "plimsoll_controller_leads",
+            "Whether this controller is the one that acts",
+            Gauge,
+            leads(|leadership| f64::from(u8::from(leadership.leads))),
+        ),
+        (
+            "plimsoll_controller_revision",
+            "Of this leader; higher than that of all before it",
+            Gauge,
+            status
+                .leadership
+                .iter()
+                .filter_map(|leadership| leadership.revision)
+                .map(|revision| (Vec::new(), revision as f64))
+                .collect(),
+        ),
+        (
+            "plimsoll_controller_election_failures",
+            "Requests to the etcd that failed",
+            Counter,
+            leads(|leadership| leadership.failures as f64),
+        ),
         (
             "plimsoll_controller_rate_streams",
             "Sentries' workers and Envoys that report and get rates",

@@ -16,6 +16,8 @@ pub struct Status {
     /// Whether it acts.
     #[serde(serialize_with = "as_text")]
     pub mode: Mode,
+    /// Who leads; nothing where this one would not act if it did.
+    pub leadership: Option<Leadership>,
     /// The sentries, in the order of their shares.
     pub sentries: Vec<SentryStatus>,
     /// The further ones, where there may be any.
@@ -37,6 +39,23 @@ pub struct Status {
 
 fn as_text<S: Serializer>(mode: &Mode, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(mode)
+}
+
+/// Who leads, as far as this controller knows.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Leadership {
+    /// What says so: "file" or "etcd".
+    pub by: &'static str,
+    /// Whether it is this one.
+    pub leads: bool,
+    /// With this revision.
+    pub revision: Option<u64>,
+    /// What it is called, where that is known.
+    pub leader: Option<String>,
+    /// What is wrong with the etcd.
+    pub trouble: Option<String>,
+    /// Requests to it that failed.
+    pub failures: u64,
 }
 
 /// One sentry.
@@ -168,6 +187,7 @@ impl Status {
     pub fn new(mode: Mode) -> Status {
         Status {
             mode,
+            leadership: None,
             sentries: Vec::new(),
             more_sentries: None,
             pools: Vec::new(),
@@ -177,6 +197,13 @@ impl Status {
             nonsense: 0,
             sentry_failures: 0,
         }
+    }
+
+    /// It acts no more: nothing of what it saw and did is still so, but what it has changed.
+    pub fn stand_by(&mut self) {
+        let changes = std::mem::take(&mut self.changes);
+        let (leadership, services) = (self.leadership.take(), std::mem::take(&mut self.services));
+        *self = Status { changes, leadership, services, ..Status::new(self.mode) };
     }
 
     /// Notes a change, and says it in the log.

@@ -294,6 +294,27 @@ mod tests {
         told
     }
 
+    /// Only what lies between two times that an exporter says is used, so its clock may be wrong by any amount.
+    #[test]
+    fn exporters_whose_clocks_are_apart_say_the_same_and_a_clock_that_is_set_back_says_nothing_once() {
+        const NOW: u64 = 1_700_000_000_000;
+        const MINUTES: u64 = 7 * 60_000;
+        for base in [NOW, NOW + MINUTES, NOW - MINUTES, NOW / 2, 3 * NOW] {
+            let mut exporter = exporter("kind = \"cadvisor\"");
+            let page = |cpu: f64, ms: u64| {
+                format!(
+                    "machine_cpu_cores 8\ncontainer_cpu_usage_seconds_total{{id=\"/a\",name=\"cart\"}} {cpu} {ms}\n"
+                )
+            };
+            assert!(told(&mut exporter, &page(5.0, base), 0.0).is_empty(), "{base}");
+            assert_eq!(told(&mut exporter, &page(6.0, base + 5_000), 5.0), ["cart 0.20/8.00"], "{base}");
+            let back = told(&mut exporter, &page(7.0, base + 1_000), 10.0);
+            assert!(back.iter().all(|told| told.ends_with("again")), "{base}: {back:?}");
+            let on = told(&mut exporter, &page(8.0, base + 6_000), 15.0);
+            assert_eq!(on, ["cart 0.20/8.00"], "{base}");
+        }
+    }
+
     #[test]
     fn containers_are_told_by_their_limits_and_their_own_times() {
         let mut exporter = exporter("kind = \"cadvisor\"");
