@@ -1,7 +1,7 @@
 //! The paper's own: by how much rates are changed a network has learned (section 4.3). It is trained by `training/`; its weights are in
 //! `models/`, with a card that says how they came about and what they are worth.
 //!
-//! What was learned holds where it was learned. So [`model`](crate::model) looks on, says what goodput it would have, and takes over the
+//! What was learned holds where it was learned. So [`crate::model`] looks on, says what goodput it would have, and takes over the
 //! APIs of a cluster where the network falls behind that for too long, or sees what it was never trained on. Later the network is tried again,
 //! after a time that doubles with every failure. Each change of hands is told.
 //!
