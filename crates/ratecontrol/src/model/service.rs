@@ -17,6 +17,10 @@ use super::costs::{Costs, Sample};
 pub(super) const FULL: f64 = 0.98;
 /// A service that stays full without a reason is taken to do less, by this factor a step.
 const MORE: f64 = 1.15;
+/// Where nobody tells the queue, who is busier than this may have had one that grew: less was served than came. It had if that is not
+/// nearly what was expected.
+const QUIET: f64 = 0.9;
+const NEARLY: f64 = 0.1;
 /// How many calls come of each request is followed within about this time.
 const CALLS_S: f64 = 3.0;
 /// Calls that are enough for a sample of what they cost,
@@ -224,9 +228,11 @@ impl Service {
         let before = self.waiting;
         let per_busy = busy.filter(|&busy| busy > 0.0).map(|busy| served_per_s / busy);
         self.waiting = self.wait_s.zip(per_busy).map(|(wait, per_s)| wait * per_s);
+        let quiet = busy.is_none_or(|busy| busy < QUIET);
+        let nearly = (served_per_s / (seen.expected_per_s * self.calls()) - 1.0).abs() < NEARLY;
         let grew = match (self.waiting, before) {
             (Some(waiting), Some(before)) => waiting - before,
-            _ if self.wait_s.is_none() && !full && !was_full => 0.0,
+            _ if self.wait_s.is_none() && !full && !was_full && (quiet || nearly) => 0.0,
             _ => return,
         };
         if settled && seen.expected_per_s > 0.0 {
