@@ -117,8 +117,8 @@ fn settings(weights: &[u8], guarded: bool) -> PyResult<Settings> {
 
 fn share(plan: &Arc<Plan>, settings: &Settings, seed: u64) -> Result<f64, String> {
     let rates = Some(RateControl::new(settings.clone()));
-    let driver = Driver::new(Arc::clone(plan), Guards::None, rates, seed);
-    run_driver(driver, "learned", seed).map(|report| report.share_of_optimum)
+    let mut driver = Driver::new(Arc::clone(plan), Guards::None, rates, seed);
+    run_driver(&mut driver, "learned", seed).map(|report| report.share_of_optimum)
 }
 
 /// Shares of the optimum on the fleets of consecutive seeds, as `plimsoll fleet study` has them; without the model that looks on unless
