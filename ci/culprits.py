@@ -118,11 +118,20 @@ class Clients:
     def __init__(self, port):
         self.port, self.idle = port, []
 
+    def kept(self):
+        """A connection that was used before, and that the server has not closed since for being idle too long."""
+        while self.idle:
+            reader, writer = self.idle.pop()
+            if not reader.at_eof():
+                return reader, writer
+            writer.close()
+        return None
+
     async def get(self, path, arrived=None):
         answer = Answer(path, arrived or time.monotonic())
         writer = None
         try:
-            reader, writer = self.idle.pop() if self.idle else await asyncio.open_connection("127.0.0.1", self.port)
+            reader, writer = self.kept() or await asyncio.open_connection("127.0.0.1", self.port)
             writer.write(f"GET {path} HTTP/1.1\r\nHost: testbed\r\n\r\n".encode())
             head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
             answer.headers = {n.lower(): v.strip() for n, _, v in (line.partition(":") for line in head[1:-2])}
