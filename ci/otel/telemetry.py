@@ -22,7 +22,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path[:0] = [str(HERE.parent), str(ROOT / "benches/gateways")]
-from beside import free_port  # noqa: E402
+from beside import Backend, free_port  # noqa: E402
 from bench import tools  # noqa: E402
 
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
@@ -132,6 +132,20 @@ match = [{{ method = "POST", path = "/python/grpc/*" }}]
     return admin, grpc, over_http
 
 
+def learnt(admin, operation):
+    """The API that was learnt from all that was sent, and the one branch that it has."""
+
+    def all_counted():
+        found = [api for api in get(admin, "/paths")["apis"] if api["operation"] == operation]
+        # Those that came first already count a little less.
+        return found and found[0]["requests"] > 0.95 * REQUESTS and found[0]
+
+    api = until(operation, all_counted)
+    [branch] = api["branches"]
+    assert api["service"] == "frontend" and branch["share"] == 1, api
+    return api, branch
+
+
 def sends(admin, command, endpoints, compression, name):
     """One SDK, one protocol: what it sends is learnt."""
     operation = f"POST /{name.replace('-', '/')}/{{id}}"
@@ -141,28 +155,9 @@ def sends(admin, command, endpoints, compression, name):
     # Exporters say so where a message was refused, or a part of it.
     assert b"xport" not in done.stderr and b"rejected" not in done.stderr, done.stderr.decode()[-500:]
 
-    def learnt():
-        found = [api for api in get(admin, "/paths")["apis"] if api["operation"] == operation]
-        # Those that came first already count a little less.
-        return found and found[0]["requests"] > 0.95 * REQUESTS and found[0]
-
-    api = until(operation, learnt)
-    [branch] = api["branches"]
-    assert api["service"] == "frontend" and branch["share"] == 1, api
+    api, branch = learnt(admin, operation)
     assert branch["services"] == {"frontend": 1, "cart": 2, "database": 2}, api
     assert api["class"] == ("orders" if name.startswith("python-grpc") else "default"), api
-
-
-class Backend(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self):
-        self.send_response(200)
-        self.send_header("content-length", "0")
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
 
 
 # As docs/telemetry.md has it, twice: who comes to the frontend is sent on to the cart, which is an Envoy, too, and that one to a server that
@@ -232,13 +227,7 @@ def traced_by_envoy(work, admin, protocol, port):
         assert request(f"/envoy/{protocol}/{number}")
     operation = f"POST /envoy/{protocol}/{{id}}"
 
-    def learnt():
-        found = [api for api in get(admin, "/paths")["apis"] if api["operation"] == operation]
-        return found and found[0]["requests"] > 0.95 * REQUESTS and found[0]
-
-    api = until(operation, learnt)
-    [branch] = api["branches"]
-    assert api["service"] == "frontend" and branch["share"] == 1, api
+    api, branch = learnt(admin, operation)
     assert branch["services"] == {"frontend": 1, "cart": 1}, api
     envoy.kill()
 

@@ -20,7 +20,6 @@
 mod herd;
 mod threads;
 
-use std::num::NonZero;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -32,7 +31,7 @@ use rustix::thread::gettid;
 pub use herd::Herd;
 use threads::{Fare, Threads};
 
-use crate::{clock, thread};
+use crate::{clock, host, thread};
 
 /// From one look to the next: many turns of a CPU among its threads.
 const STEP: Nanos = Nanos::from_millis(200);
@@ -75,7 +74,7 @@ impl SheepDog {
     /// For a pool of which so many threads may work at once, none of them slowed more than `max_slowdown` times (above 1). To begin with, as
     /// many as keep all CPUs busy.
     pub fn start(workers: RangeInclusive<u32>, max_slowdown: f64) -> SheepDog {
-        let most = *workers.end();
+        let most = (*workers.end()).max(1);
         let dog = policy(workers, max_slowdown);
         let first = u32::try_from(dog.workers()).unwrap_or(u32::MAX);
         let state =
@@ -177,9 +176,9 @@ impl Shared {
 /// The policy for so many workers on this machine.
 fn policy(workers: RangeInclusive<u32>, max_slowdown: f64) -> sheepdog::SheepDog {
     let (least, most) = ((*workers.start()).max(1), (*workers.end()).max(1));
-    let cpus = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let cpus = host::cpus().max(1);
     let range = i64::from(least.min(most))..=i64::from(most);
-    sheepdog::SheepDog::new(range, sheepdog::first(cpus, max_slowdown), max_slowdown)
+    sheepdog::SheepDog::new(range, sheepdog::first(cpus as usize, max_slowdown), max_slowdown)
 }
 
 /// How many may work next, from how they fare while so many do. Nothing follows from that while more work than may, since those have to end who
