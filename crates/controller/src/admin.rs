@@ -1,4 +1,4 @@
-//! The controller's admin address: `/plan`, `/paths`, `/metrics`, `/healthz`. Nothing can be changed through it.
+//! The controller's admin address: `/plan`, `/paths`, `/scenario`, `/metrics`, `/healthz`. Nothing can be changed through it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,6 +25,11 @@ use crate::telemetry::{Telemetry, page};
 /// Scrapers, people and probes are few.
 const LIMITS: Limits = Limits { connections: 16, lifetime: Duration::from_secs(60) };
 
+/// What was seen of the fleet, for `plimsoll fleet`.
+const SCENARIO: &str = "/scenario";
+
+const NOTHING_SEEN: &str = "no scenario: there is one ten seconds after rates are decided ([controller.rates], [controller.telemetry]) and paths are learnt\n";
+
 /// How things stand.
 #[derive(Serialize)]
 pub struct Seen<'a> {
@@ -37,7 +42,7 @@ pub struct Seen<'a> {
 }
 
 fn pages<'a>() -> Pages<Seen<'a>> {
-    Pages { role: "controller", page: "/plan", others: &[page::PATH], metrics: metrics::render }
+    Pages { role: "controller", page: "/plan", others: &[page::PATH, SCENARIO], metrics: metrics::render }
 }
 
 /// What the controller shows.
@@ -50,6 +55,8 @@ pub struct Admin {
     pub telemetry: Option<Telemetry>,
     /// The classes of the sentries, which are what is limited.
     pub classes: Vec<Class>,
+    /// What was seen of the fleet, as a scenario, where rates are decided.
+    pub recorded: watch::Receiver<Option<Arc<str>>>,
 }
 
 impl Admin {
@@ -69,13 +76,20 @@ impl Admin {
     }
 
     fn answer(&self, request: &Parts) -> Response<Full<Bytes>> {
-        if request.uri.path() != page::PATH {
+        let path = request.uri.path();
+        if ![page::PATH, SCENARIO].contains(&path) {
             let status = self.status.borrow();
             let seen = Seen { status: &status, telemetry: self.telemetry.as_ref() };
             return pages().answer(request, self.token.as_ref(), &seen);
         }
         if let Some(refused) = pages().refuse(request, self.token.as_ref()) {
             return refused;
+        }
+        if path == SCENARIO {
+            return match &*self.recorded.borrow() {
+                Some(scenario) => respond(StatusCode::OK, TEXT, scenario.to_string()),
+                None => respond(StatusCode::NOT_FOUND, TEXT, NOTHING_SEEN),
+            };
         }
         match &self.telemetry {
             None => respond(StatusCode::NOT_FOUND, TEXT, "no paths are learnt: add [controller.telemetry]\n"),
@@ -100,7 +114,15 @@ mod tests {
         let request = Request::builder().method(method).uri(path).header("authorization", token);
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let (_, status) = watch::channel(Status::new(Mode::Enforce));
-        Admin { token: secret, status, telemetry: None, classes: Vec::new() }.answer(&parts).status()
+        Admin {
+            token: secret,
+            status,
+            telemetry: None,
+            classes: Vec::new(),
+            recorded: watch::channel(None).1,
+        }
+        .answer(&parts)
+        .status()
     }
 
     #[test]
@@ -114,7 +136,8 @@ mod tests {
         }
         assert_eq!(ask(Method::GET, "/paths", ""), StatusCode::UNAUTHORIZED);
         assert_eq!(ask(Method::PUT, "/paths", "Bearer correct-horse"), StatusCode::METHOD_NOT_ALLOWED);
-        for path in ["/", "/paths"] {
+        assert_eq!(ask(Method::GET, "/scenario", ""), StatusCode::UNAUTHORIZED);
+        for path in ["/", "/paths", "/scenario"] {
             assert_eq!(ask(Method::GET, path, "Bearer correct-horse"), StatusCode::NOT_FOUND);
         }
     }

@@ -24,6 +24,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::entries::{Entries, Seen};
 use crate::rates::{Decided, FleetRates};
+use crate::recording::Recording;
 use crate::telemetry::Telemetry;
 use crate::telemetry::fleet::Directory;
 use crate::telemetry::usage::Known;
@@ -93,11 +94,19 @@ pub struct Decider {
     told: Nanos,
     /// When it was said last what would come to each.
     wanted: Nanos,
+    recording: Recording,
+    /// Where the recording can be had, as a scenario.
+    recorded: watch::Sender<Option<Arc<str>>>,
 }
 
 impl Decider {
-    /// Knows nothing yet, and limits nobody.
-    pub fn new(config: Config, telemetry: Telemetry, settings: Settings) -> Decider {
+    /// Knows nothing yet, and limits nobody. What it will have seen it tells `recorded`, as a scenario.
+    pub fn new(
+        config: Config,
+        telemetry: Telemetry,
+        settings: Settings,
+        recorded: watch::Sender<Option<Arc<str>>>,
+    ) -> Decider {
         let control = RateControl::new(settings);
         Decider {
             telemetry,
@@ -106,6 +115,8 @@ impl Decider {
             control,
             told: Nanos::ZERO,
             wanted: Nanos::ZERO,
+            recording: Recording::default(),
+            recorded,
             config,
         }
     }
@@ -123,6 +134,9 @@ impl Decider {
         self.told = figures.map(|figure| figure.at).fold(self.told, Nanos::max);
         let class = |(at, class): (usize, &Class)| signal(class, demand.and_then(|all| all.get(at)), seen);
         let apis: Vec<ApiSignal> = self.config.classes.iter().enumerate().map(class).collect();
+        if self.recording.see(now, &self.topology, &services, &apis) {
+            self.tell_recording();
+        }
         let step = self.control.step(now, &self.topology, &Observation { services: &services, apis: &apis });
         let directory = &self.directory;
         let name = |service| directory.name(service).unwrap_or("?").to_owned();
@@ -147,6 +161,14 @@ impl Decider {
             services.map(|service| (name(service), Wanted::of(&self.topology, service, &apis))).collect()
         });
         Decided { per_s, why, causes, overloaded, wanted }
+    }
+
+    fn tell_recording(&self) {
+        let name = |service| self.directory.name(service).unwrap_or("?").to_owned();
+        let interval =
+            self.config.controller.rates.as_ref().map_or(Nanos::from_secs(1), |rates| rates.interval);
+        let file = self.recording.file(&self.topology, name, &self.config.classes, interval);
+        self.recorded.send_replace(file.map(Arc::from));
     }
 }
 
@@ -239,7 +261,7 @@ mod tests {
             let (learnt, learnt_now) = watch::channel(Arc::new(learnt));
             let (usage, usage_now) = watch::channel(Arc::default());
             let telemetry = Telemetry { learnt: learnt_now, usage: usage_now, listening: Vec::new() };
-            let decider = Decider::new(config, telemetry, settings);
+            let decider = Decider::new(config, telemetry, settings, watch::Sender::new(None));
             let limits = Decided { per_s: vec![None; 3], ..Decided::default() };
             Shop { decider, usage, _learnt: learnt, now: Nanos::from_secs(1), limits, reasons: Vec::new() }
         }

@@ -32,6 +32,7 @@ mod process;
 mod provider;
 mod rates;
 mod reading;
+mod recording;
 mod run;
 mod sentries;
 mod status;

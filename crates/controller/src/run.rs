@@ -120,6 +120,8 @@ async fn hold(options: &Options, seat: &mut Seat, signals: &mut Signals) -> Resu
 struct Place {
     status: watch::Sender<Status>,
     telemetry: Option<Telemetry>,
+    /// What was seen of the fleet, as a scenario.
+    recorded: watch::Sender<Option<Arc<str>>>,
 }
 
 impl Place {
@@ -132,11 +134,18 @@ impl Place {
             log::info!(listening:? = telemetry.listening; "the fleet is learnt");
         }
         let (token, classes) = (settings.admin_token.clone(), options.config.classes.clone());
-        let admin = Admin { token, status: shown, telemetry: telemetry.clone(), classes };
+        let recorded = watch::Sender::new(None);
+        let admin = Admin {
+            token,
+            status: shown,
+            telemetry: telemetry.clone(),
+            classes,
+            recorded: recorded.subscribe(),
+        };
         let bound = admin.start(settings.admin).await;
         let bound = bound.map_err(|error| format!("cannot listen on {}: {error}", settings.admin))?;
         log::info!(admin:% = bound, mode:% = settings.mode; "controller ready");
-        Ok(Place { status, telemetry })
+        Ok(Place { status, telemetry, recorded })
     }
 
     /// Shows who leads, too.
@@ -239,7 +248,7 @@ impl Controller {
             && config.controller.mode != Mode::Off
             && let Some(how) = decide::settings(settings)?
         {
-            let decider = Decider::new(config.clone(), telemetry.clone(), how);
+            let decider = Decider::new(config.clone(), telemetry.clone(), how, place.recorded.clone());
             decide::start(decider, settings.interval, Rc::clone(rates), followed);
         }
         Ok(Controller {

@@ -102,6 +102,17 @@ pub struct Model {
     place: Vec<u32>,
 }
 
+/// Who of those who call a service is limited.
+#[derive(Clone, Copy, Debug, Default)]
+struct Limits {
+    /// Anybody at all.
+    any: bool,
+    /// Anybody for its sake.
+    for_it: bool,
+    /// The priority of the most important of them.
+    first: Option<u32>,
+}
+
 /// A service that those of a cluster call, and the load that it has
 #[derive(Clone, Copy, Debug)]
 struct Touched {
@@ -190,23 +201,26 @@ impl Model {
         self.services[service.index()].learn(&seen, &Goal { utilization, wait, drain });
     }
 
-    /// The loads of a service as things are and as they would be, and whether anybody who calls it is limited: at all, and for its
-    /// sake.
-    fn weigh(&mut self, service: ServiceId, view: &View<'_>, rates: &Rates) -> (bool, bool) {
-        let (mut load, mut wanted, mut limited, mut for_it) = (0.0, 0.0, false, false);
+    /// The loads of a service as things are and as they would be, and who of those who call it is limited.
+    fn weigh(&mut self, service: ServiceId, view: &View<'_>, rates: &Rates) -> Limits {
+        let (mut load, mut wanted, mut limits) = (0.0, 0.0, Limits::default());
         let pairs = view.topology.pairs_of(service).iter();
         for (&(api, calls), &pair) in view.topology.users(service).iter().zip(pairs) {
             let weight = self.services[service.index()].cost(api).map_or(0.0, |cost| cost * calls);
             self.weight[pair as usize] = weight;
             let limit = rates.get(api);
-            limited |= limit.is_some();
-            for_it |= limit.is_some() && rates.target(api) == Some(service);
+            if limit.is_some() {
+                let priority = view.topology.api(api).priority;
+                limits.any = true;
+                limits.for_it |= rates.target(api) == Some(service);
+                limits.first = Some(limits.first.map_or(priority, |first| first.min(priority)));
+            }
             load += weight * self.comes(api, limit);
             wanted += weight * self.wants(api, limit);
         }
         self.load[service.index()] = load;
         self.wanted[service.index()] = wanted;
-        (limited, for_it)
+        limits
     }
 
     /// Requests a second that an API could use. Of one that is limited and whose senders are not counted it is assumed to be more than it
@@ -228,12 +242,16 @@ impl Model {
         for &api in cluster.apis {
             let (limit, known) = (rates.get(api), &self.apis[api.index()]);
             let uses = view.topology.uses(api);
-            // Less than now there is only for the sake of an overload that was seen: that one would come is a guess.
-            let seen = uses.iter().any(|&(service, _)| self.services[service.index()].held);
+            let priority = view.topology.api(api).priority;
+            // Less than now there is only for the sake of an overload that was seen, that one would come being a guess; or of who is more
+            // important and kept out of what this one fills.
+            let seen = uses.iter().any(|&(service, _)| {
+                let service = &self.services[service.index()];
+                service.held || service.owed_to.is_some_and(|first| first < priority)
+            });
             let most = if seen || limit.is_some() { self.wants(api, limit) } else { known.admitted };
             let current = limit.unwrap_or(most).min(most);
             let least = if seen { rates.floor(api).min(most) } else { current };
-            let priority = view.topology.api(api).priority;
             self.plan.demands.push(Demand { api, least, most, current, priority });
         }
         self.plan.demands.sort_by_key(|demand| (demand.priority, demand.api));
@@ -364,14 +382,16 @@ impl RateController for Model {
             if view.memory.service_heard(service) == Some(view.now) {
                 self.learn_service(service, view);
             }
-            let (limited, for_it) = self.weigh(service, view, rates);
-            let wanted = self.wanted[service.index()];
+            let Limits { any: limited, for_it, first } = self.weigh(service, view, rates);
+            let (load, wanted) = (self.load[service.index()], self.wanted[service.index()]);
             let known = &mut self.services[service.index()];
             // Limits relieved it; if they went, it would be overloaded again. And raising them must not overload another.
             let again = for_it && view.knows(service) && known.held && wanted > HOLD;
             known.held = overload.is(service) || again;
+            known.owed_to = None;
             if again || (limited && view.knows(service) && wanted > 1.0) {
                 overload.hold(service);
+                known.owed_to = first.filter(|_| load > HOLD);
             }
         }
     }

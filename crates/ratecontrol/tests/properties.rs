@@ -129,9 +129,18 @@ impl Reasons {
         }
     }
 
-    /// Whether a service on the path of an API has said that it is overloaded.
-    fn on_path(&self, fleet: &Topology, api: ApiId) -> bool {
-        fleet.uses(api).iter().any(|(service, _)| self.held[service.index()])
+    /// Whether a service on the path of an API has said that it is overloaded, or somebody more important is limited who calls the same
+    /// service.
+    fn on_path(&self, now: Nanos, fleet: &Topology, api: ApiId) -> bool {
+        let priority = fleet.api(api).priority;
+        let limited = |other: ApiId| self.limited_for.get(other.index()).is_some_and(Option::is_some);
+        let outranks = |&(other, _): &(ApiId, f64)| limited(other) && fleet.api(other).priority < priority;
+        let known = |service: ServiceId| {
+            self.heard[service.index()].is_some_and(|heard| now.since(heard) <= Settings::default().freeze)
+        };
+        fleet.uses(api).iter().any(|&(service, _)| {
+            self.held[service.index()] || known(service) && fleet.users(service).iter().any(outranks)
+        })
     }
 }
 
@@ -163,7 +172,7 @@ fn holds_whatever_is_seen(seed: u64, which: usize, clustering: bool) -> Result<(
             }
             if before[at].is_none_or(|before| rate < before) {
                 prop_assert!(step.overload.on_path(&fleet, id), "{:?} has no reason", id);
-                prop_assert!(reasons.on_path(&fleet, id), "{:?}: nobody on its path is overloaded", id);
+                prop_assert!(reasons.on_path(now, &fleet, id), "{:?}: nobody on its path is overloaded", id);
             }
         }
         reasons.note(&fleet, step.decisions);

@@ -139,6 +139,8 @@ pub(super) struct Service {
     allowed: f64,
     /// Whether limits are in force for its sake: it is overloaded, or would be again.
     pub held: bool,
+    /// It is full, and who calls it is kept out: the priority of the most important of them.
+    pub owed_to: Option<u32>,
 }
 
 impl Default for Service {
@@ -158,6 +160,7 @@ impl Default for Service {
             expected: 0.0,
             allowed: 1.0,
             held: false,
+            owed_to: None,
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::fleet::random::{self, Ranges};
 use crate::fleet::report;
 use crate::fleet::run::{Controller, run_with};
 use crate::fleet::study::{Outcome, study};
-use crate::fleet::text::to_toml;
+use plimsoll_core::config::fleet::to_toml;
 
 /// Try rate control on a fleet of services, in simulated time
 #[derive(clap::Args)]

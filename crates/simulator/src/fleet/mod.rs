@@ -11,7 +11,6 @@
 //! | [`optimum`] | what could be had at best |
 //! | [`run`] | a scenario under a controller, and what came of it |
 //! | [`random`] | seeded random fleets |
-//! | [`text`] | scenarios as files |
 //! | [`study`] | controllers beside each other on many random fleets |
 //! | [`convergence`] | how soon they follow a change of those |
 
@@ -30,4 +29,3 @@ pub mod run;
 pub mod service;
 pub mod signals;
 pub mod study;
-pub mod text;

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_core::Nanos;
 use plimsoll_core::config::fleet::Scenario;
+use plimsoll_core::config::fleet::to_toml;
 use plimsoll_simulator::fleet::plan::Plan;
 use plimsoll_simulator::fleet::random::{self, Ranges};
-use plimsoll_simulator::fleet::text::to_toml;
 
 use super::scenario;
 

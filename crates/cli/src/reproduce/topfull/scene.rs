@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use plimsoll_core::Nanos;
+use plimsoll_core::config::fleet::to_toml;
 use plimsoll_core::config::fleet::{Api, Offered, Scenario, Service, Work};
 use plimsoll_core::config::parse;
 use plimsoll_core::config::workload::Service as ServiceTimes;
 use plimsoll_simulator::fleet::optimum::{Asked, Best};
 use plimsoll_simulator::fleet::plan::Plan;
-use plimsoll_simulator::fleet::text::to_toml;
 
 /// Calls a second of all services together, if all that is sent were let in. A call takes some 50 us of CPU here, with what sends and what
 /// receives it, so two processors are far from full: the services are what is short.

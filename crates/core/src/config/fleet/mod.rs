@@ -4,6 +4,7 @@ mod api;
 mod offered;
 mod path;
 mod service;
+mod text;
 
 use crate::config::report::Report;
 use crate::config::suggest::did_you_mean;
@@ -15,6 +16,7 @@ pub use api::{Api, Branch, Retries};
 pub use offered::Offered;
 pub use path::Stage;
 pub use service::{Autoscale, Failure, Sees, Service, Work};
+pub use text::to_toml;
 
 use api::ApiTable;
 use service::ServiceTable;

@@ -1,10 +1,10 @@
-//! Scenarios as files: so that a fleet that was drawn can be looked at, changed and run again.
+//! Scenarios as files: so that a fleet that was drawn, or seen, can be looked at, changed and run again.
 
 use std::fmt::Write;
 
-use plimsoll_core::Nanos;
-use plimsoll_core::config::fleet::{Api, Branch, Scenario, Service};
-use plimsoll_core::config::workload::Service as ServiceTimes;
+use super::{Api, Branch, Scenario, Service};
+use crate::Nanos;
+use crate::config::workload::Service as ServiceTimes;
 
 /// The file that is read as this scenario.
 ///
@@ -37,6 +37,11 @@ fn span(span: Nanos) -> String {
     }
 }
 
+/// A name as a key: with a dot it would be two.
+fn key(name: &str) -> String {
+    if name.contains('.') { format!("\"{name}\"") } else { name.to_owned() }
+}
+
 fn write_service(service: &Service, text: &mut String) -> Result<(), String> {
     let Service { name, work, instances, max_queue, autoscale, failures } = service;
     let times = match &work.times {
@@ -50,8 +55,11 @@ fn write_service(service: &Service, text: &mut String) -> Result<(), String> {
         _ => return Err(format!("the service times of `{name}` are of a kind that is not written")),
     };
     let workers = work.workers;
-    let _ =
-        write!(text, "\n[service.{name}]\nworkers = {workers}\nservice = {times}\ninstances = {instances}\n");
+    let _ = write!(
+        text,
+        "\n[service.{}]\nworkers = {workers}\nservice = {times}\ninstances = {instances}\n",
+        key(name)
+    );
     if let Some(max_queue) = max_queue {
         let _ = writeln!(text, "max_queue = {max_queue}");
     }
@@ -84,7 +92,7 @@ fn write_service(service: &Service, text: &mut String) -> Result<(), String> {
 }
 
 fn write_api(api: &Api, services: &[Service], text: &mut String) {
-    let _ = writeln!(text, "\n[api.{}]", api.name);
+    let _ = writeln!(text, "\n[api.{}]", key(&api.name));
     match api.branches.as_slice() {
         [only] => drop(writeln!(text, "path = {}", path(only, services))),
         branches => {
@@ -125,8 +133,10 @@ fn write_api(api: &Api, services: &[Service], text: &mut String) {
     costs.sort_by_key(|&(service, _)| service);
     costs.dedup_by_key(|&mut (service, _)| service);
     if !costs.is_empty() {
-        let costs: Vec<String> =
-            costs.iter().map(|&(service, cost)| format!("{} = {cost}", services[service].name)).collect();
+        let costs: Vec<String> = costs
+            .iter()
+            .map(|&(service, cost)| format!("{} = {cost}", key(&services[service].name)))
+            .collect();
         let _ = writeln!(text, "cost = {{ {} }}", costs.join(", "));
     }
     if api.retries.max > 0 {
