@@ -313,7 +313,7 @@ mod tests {
     fn an_hour_is_kept_and_no_more() {
         let (mut recording, mut now) = (Recording::default(), Nanos::ZERO);
         run(&mut recording, &mut now, 600, 300.0, 95.0);
-        run(&mut recording, &mut now, 3_600, 30.0, 30.0);
+        run(&mut recording, &mut now, 3_611, 30.0, 30.0);
         let (text, scenario) = scenario(&recording);
         assert_eq!(scenario.duration, Nanos::from_secs(3_600));
         assert_eq!(scenario.apis[0].offered.at(Nanos::ZERO), 30.0, "{text}");

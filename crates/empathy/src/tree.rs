@@ -115,6 +115,7 @@ fn strangers(pids: &[i32]) -> HashMap<i32, Seen> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
     use std::process::{Child, Command, Stdio};
 
     use super::*;
@@ -154,14 +155,17 @@ mod tests {
     #[test]
     fn a_daemon_that_lets_go_of_its_parent_belongs_by_its_session() {
         // The daemon's parent ends before anybody has looked; the session's leader is still there.
+        let script = "(sleep 60 > /dev/null & echo $!); exec sleep 61 > /dev/null";
         let mut leader =
-            Command::new("setsid").args(["sh", "-c", "(sleep 60 &) ; exec sleep 61"]).spawn().unwrap();
+            Command::new("setsid").args(["sh", "-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        // The end of the output is that of the parent.
+        let mut daemon = String::new();
+        leader.stdout.take().unwrap().read_to_string(&mut daemon).unwrap();
+        let daemon: i32 = daemon.trim().parse().unwrap();
         let mut tree = Tree::from(leader.id() as i32, &[]);
         wait_for(&mut tree, 2);
-        for process in tree.processes().filter(|process| process.pid != leader.id() as i32) {
-            nix::sys::signal::kill(nix::unistd::Pid::from_raw(process.pid), nix::sys::signal::SIGKILL)
-                .unwrap();
-        }
+        assert!(tree.has(daemon) && tree.has(leader.id() as i32));
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(daemon), nix::sys::signal::SIGKILL).unwrap();
         leader.kill().unwrap();
         leader.wait().unwrap();
     }
