@@ -13,12 +13,10 @@ use plimsoll_core::Nanos;
 use tokio::runtime::Runtime;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot, watch};
 use tokio::time::sleep;
-use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config, Statement};
 
 use super::load::{Arrival, Load};
 use super::request::{Outcome, Request};
-use super::session::{connect, state, why};
+use super::{Client, Database};
 use crate::clock::{Clock, sleep_precisely};
 
 /// After the last arrival, how long answers are waited for.
@@ -76,7 +74,7 @@ impl Load {
     ///
     /// # Errors
     /// Where the load makes no sense, or the database does not take it.
-    pub async fn start(self, config: Config) -> Result<Loading, String> {
+    pub async fn start<D: Database>(self, database: D) -> Result<Loading, String> {
         self.check()?;
         let requests = Arc::new(Mutex::new(Vec::new()));
         let (began, is_running) = oneshot::channel();
@@ -87,7 +85,7 @@ impl Load {
         let run = move || {
             let begun = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let begun = begun.map_err(|e| e.to_string()).and_then(|runtime| {
-                let connections = runtime.block_on(Connection::open_all(&load, &Arc::new(config)))?;
+                let connections = runtime.block_on(Connection::open_all(&load, &database))?;
                 Ok((runtime, connections))
             });
             match begun {
@@ -118,7 +116,7 @@ struct Run {
 }
 
 impl Run {
-    fn run(&self, runtime: &Runtime, connections: Vec<Connection>) {
+    fn run<D: Database>(&self, runtime: &Runtime, connections: Vec<Connection<D>>) {
         let (arrivals, mut waiting) = mpsc::channel(self.load.queue);
         // That it is over is said by letting it go.
         let (coming, over) = watch::channel(());
@@ -149,9 +147,9 @@ impl Run {
         }
     }
 
-    async fn work(
+    async fn work<D: Database>(
         &self,
-        mut connection: Connection,
+        mut connection: Connection<D>,
         waiting: &AsyncMutex<&mut mpsc::Receiver<Arrival>>,
         mut over: watch::Receiver<()>,
     ) {
@@ -178,38 +176,33 @@ impl Run {
 }
 
 /// A connection that is made again when it breaks.
-struct Connection {
+struct Connection<D: Database> {
     load: Arc<Load>,
-    config: Arc<Config>,
-    open: Option<(Client, Vec<Statement>)>,
+    database: D,
+    client: Option<D::Client>,
 }
 
-impl Connection {
-    async fn open_all(load: &Arc<Load>, config: &Arc<Config>) -> Result<Vec<Connection>, String> {
+impl<D: Database> Connection<D> {
+    async fn open_all(load: &Arc<Load>, database: &D) -> Result<Vec<Connection<D>>, String> {
         let mut connections = Vec::new();
         for _ in 0..load.connections {
             let mut connection =
-                Connection { load: Arc::clone(load), config: Arc::clone(config), open: None };
-            connection.open().await.map_err(|e| format!("the load cannot begin: {}", why(&e)))?;
+                Connection { load: Arc::clone(load), database: database.clone(), client: None };
+            connection.open().await.map_err(|why| format!("the load cannot begin: {why}"))?;
             connections.push(connection);
         }
         Ok(connections)
     }
 
-    async fn open(&mut self) -> Result<(), tokio_postgres::Error> {
-        let (client, _) = connect(&self.config).await?;
-        let mut statements = Vec::new();
-        for kind in &self.load.kinds {
-            statements.push(client.prepare(&kind.sql).await?);
-        }
-        self.open = Some((client, statements));
+    async fn open(&mut self) -> Result<(), String> {
+        self.client = Some(self.database.open(&self.load.kinds).await?);
         Ok(())
     }
 
     /// Tries until it is there.
     async fn reopen(&mut self) {
         let mut pause = FIRST_PAUSE;
-        while self.open.as_ref().is_none_or(|(client, _)| client.is_closed()) {
+        while self.client.as_ref().is_none_or(D::Client::is_closed) {
             if self.open().await.is_err() {
                 sleep(pause).await;
                 pause = (2 * pause).min(LONGEST_PAUSE);
@@ -217,14 +210,9 @@ impl Connection {
         }
     }
 
-    async fn ask(&self, arrival: &Arrival) -> Outcome {
-        let Some((client, statements)) = &self.open else { return Outcome::Lost };
-        let parameters: Vec<&(dyn ToSql + Sync)> =
-            arrival.parameters.iter().map(|p| p as &(dyn ToSql + Sync)).collect();
+    async fn ask(&mut self, arrival: &Arrival) -> Outcome {
+        let Some(client) = &mut self.client else { return Outcome::Lost };
         let wanted = self.load.kinds[arrival.kind].parameters.len();
-        match client.query(&statements[arrival.kind], &parameters[..wanted]).await {
-            Ok(_) => Outcome::Ok,
-            Err(error) => state(&error).map_or(Outcome::Lost, Outcome::Failed),
-        }
+        client.ask(arrival.kind, &arrival.parameters[..wanted]).await
     }
 }

@@ -4,17 +4,15 @@
 use std::time::Duration;
 
 use plimsoll_core::Nanos;
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_postgres::{Config, Error};
 
-use super::request::{CANCELLED, TERMINATED};
-use super::session::{Session, state, why};
+use super::{Database, Session};
 use crate::clock::Clock;
 
 /// One thing that a task does.
-#[derive(Clone, Debug)]
-pub(crate) enum Step {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
     /// A statement, to its end.
     Run(String),
     /// Nothing, with the session open; in a transaction, where one has begun.
@@ -28,9 +26,9 @@ pub(crate) fn run(sql: impl Into<String>) -> Step {
 
 /// A task that runs.
 pub struct Task {
-    /// What the database knows its session by (`application_name`).
-    pub name: &'static str,
-    /// The process id of its backend.
+    /// What the database knows its session by, where it takes such a name (`application_name`).
+    pub name: String,
+    /// The process id of its backend, or the number of its connection.
     pub pid: i32,
     from: Nanos,
     clock: Clock,
@@ -41,7 +39,7 @@ pub struct Task {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
     /// As [`Task::name`].
-    pub name: &'static str,
+    pub name: String,
     /// As [`Task::pid`].
     pub pid: i32,
     /// When it began and ended, by the clock it was given.
@@ -57,9 +55,9 @@ pub struct Ending {
 pub enum How {
     /// It had nothing more to do.
     Finished,
-    /// A statement was cancelled (SQLSTATE 57014).
+    /// A statement was cancelled.
     Cancelled,
-    /// The session was terminated (SQLSTATE 57P01).
+    /// The session was terminated.
     Terminated,
     /// Something else.
     Failed(String),
@@ -69,20 +67,22 @@ pub enum How {
 
 impl Task {
     /// Connects and begins.
-    pub(crate) async fn start(
-        mut config: Config,
-        name: &'static str,
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub async fn start<D: Database>(
+        database: &D,
+        name: &str,
         steps: Vec<Step>,
         clock: Clock,
     ) -> Result<Task, String> {
-        config.application_name(name);
-        let session = Session::connect(&config).await.map_err(|e| format!("{name} cannot begin: {e}"))?;
-        let (pid, from) = (session.pid, clock.now());
+        let session = database.begin(name).await.map_err(|e| format!("{name} cannot begin: {e}"))?;
+        let (pid, from) = (session.id(), clock.now());
         let follow = async move {
             let how = follow(session, &steps).await;
             (clock.now(), how)
         };
-        Ok(Task { name, pid, from, clock, handle: tokio::spawn(follow) })
+        Ok(Task { name: name.to_owned(), pid, from, clock, handle: tokio::spawn(follow) })
     }
 
     /// Waits for its end, for so long at most; then its client goes away, which a backend that works does not notice.
@@ -101,37 +101,20 @@ impl Task {
 }
 
 /// Goes through the script, to its end or that of the session.
-async fn follow(session: Session, steps: &[Step]) -> How {
-    let Session { client, mut driver, .. } = session;
+async fn follow(mut session: impl Session, steps: &[Step]) -> How {
     for step in steps {
         match step {
             Step::Run(sql) => {
-                if let Err(error) = client.batch_execute(sql).await {
-                    return if error.is_closed() { closed(driver.await) } else { how(&error) };
+                if let Err(how) = session.run(sql).await {
+                    return how;
                 }
             }
-            Step::Idle(length) => tokio::select! {
-                () = tokio::time::sleep((*length).into()) => {}
-                ended = &mut driver => return closed(ended),
-            },
+            Step::Idle(length) => {
+                if let Ok(how) = timeout((*length).into(), session.closed()).await {
+                    return how;
+                }
+            }
         }
     }
     How::Finished
-}
-
-/// Why the connection ended while nothing was asked.
-fn closed(ended: Result<Result<(), Error>, JoinError>) -> How {
-    match ended {
-        Ok(Err(error)) => how(&error),
-        Ok(Ok(())) => How::Failed("the connection was closed".to_owned()),
-        Err(error) => How::Failed(error.to_string()),
-    }
-}
-
-fn how(error: &Error) -> How {
-    match state(error) {
-        Some(CANCELLED) => How::Cancelled,
-        Some(TERMINATED) => How::Terminated,
-        _ => How::Failed(why(error)),
-    }
 }
