@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::Mode;
-use super::agent::{Agent, App, AppTable, Postgres, PostgresTable};
+use super::agent::{Agent, App, AppTable, Database, MariaDbTable, PostgresTable};
 use super::class::{Class, ClassTable, Match};
 use super::controller::Controller;
 use super::herald::Herald;
@@ -41,6 +41,8 @@ table! {
         app: Tables<AppTable>,
         /// PostgreSQL servers, 15 or newer, as they are.
         postgres: Tables<PostgresTable>,
+        /// MariaDB servers, 10.6 or newer, as they are.
+        mariadb: Tables<MariaDbTable>,
     }
 }
 
@@ -61,8 +63,8 @@ pub struct Config {
     pub herald: Herald,
     /// Applications with ledgers, in the order of the file.
     pub apps: Vec<App>,
-    /// PostgreSQL servers, in the order of the file.
-    pub databases: Vec<Postgres>,
+    /// Database servers, those of each kind in the order of the file.
+    pub databases: Vec<Database>,
 }
 
 impl Derived for Config {
@@ -72,7 +74,8 @@ impl Derived for Config {
         let named = |(name, pool)| Pool { name, ..pool };
         let pools: Vec<Pool> = file.pool.0.into_iter().map(named).collect();
         let has_herald = root.value.get_ref().get("herald").is_some();
-        let for_agent = has_herald || !file.app.0.is_empty() || !file.postgres.0.is_empty();
+        let for_agent =
+            has_herald || !file.app.0.is_empty() || !file.postgres.0.is_empty() || !file.mariadb.0.is_empty();
         if pools.is_empty() && (!for_agent || !file.class.0.is_empty()) {
             let span = if for_agent { root.at(&["class"]) } else { root.span() };
             report.error(span, "there is no pool; add [pool.NAME] with servers = [\"127.0.0.1:9001\"]");
@@ -81,7 +84,7 @@ impl Derived for Config {
         check_sentry(&file.sentry, root, report);
         agent::check(&file.agent, root, report);
         let apps = agent::apps(file.app.0, &file.slo.0, &pools, root, report);
-        let databases = agent::databases(file.postgres.0, &file.slo.0, &pools, root, report);
+        let databases = agent::databases(file.postgres.0, file.mariadb.0, &file.slo.0, &pools, root, report);
         let classes = match pools.is_empty() {
             true => Vec::new(),
             false => resolve_classes(file.class.0, &file.slo.0, &pools, root, report)?,

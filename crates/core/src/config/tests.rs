@@ -133,6 +133,23 @@ fn a_database_alone_is_enough() {
 }
 
 #[test]
+fn databases_of_several_kinds_have_names_of_their_own() {
+    let text = |name: &str| {
+        format!(
+            "[postgres.main]\ndsn = \"host=/run user=p\"\nslo = {{ p99 = \"50ms\" }}\n\
+             [mariadb.{name}]\ndsn = \"mariadb://p:hush@127.0.0.1\"\nslo = {{ p99 = \"20ms\" }}"
+        )
+    };
+    let config: Config = read(&text("shop"));
+    let kinds: Vec<_> = config.databases.iter().map(|it| (it.name.as_str(), &it.kind)).collect();
+    let postgres = DatabaseKind::Postgres { estimates_dsn: None };
+    assert_eq!(kinds, [("main", &postgres), ("shop", &DatabaseKind::MariaDb)]);
+    assert!(!format!("{config:?}").contains("hush"));
+    let error = parse::<Config>(&text("main"), "").unwrap_err().to_string();
+    assert!(error.contains("there is a [postgres.main], too"), "{error}");
+}
+
+#[test]
 fn applications_and_databases_share_objectives_by_name() {
     let config: Config = read(
         r#"
