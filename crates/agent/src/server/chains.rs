@@ -1,4 +1,4 @@
-//! Who waits because of whom, from one look at `pg_locks`: pure.
+//! Who waits because of whom, from one look at a server's locks: pure.
 //!
 //! A process waits for a lock because somebody *holds* it in a mode that conflicts (a hard blocker), or because somebody who came earlier
 //! *waits* for it in a mode that conflicts (a soft one: an ALTER TABLE behind a long SELECT keeps out all who come later, though all
@@ -6,21 +6,45 @@
 //! blocker is to blame itself: without its request nobody behind it would wait, and it has not done any work yet. But not on a standby the
 //! process that replays the primary's log: what it asks for it must get, so whoever keeps it from that is to blame for those behind it.
 //!
-//! `pg_blocking_pids` gives both kinds without saying which is which, and takes all locks of the lock table once for each process that
-//! waits; here one copy of `pg_locks` answers for all of them. The order of the queue follows from `waitstart`.
+//! PostgreSQL's `pg_blocking_pids` gives both kinds without saying which is which, and takes all locks of the lock table once for each
+//! process that waits; here one copy of `pg_locks` answers for all of them. The order of the queue follows from `waitstart`.
 
 use std::collections::{HashMap, HashSet};
 
-use super::modes::Mode;
 use super::stamp::Stamp;
 
 /// Longest chain that is followed.
 const LONGEST: usize = 64;
 
-/// A process in the lock table: its pid, that of its leader for a parallel worker, or less than 0 for a prepared transaction.
-pub type Pid = i32;
+/// Who holds and waits: PostgreSQL's process, that of its leader for a parallel worker, or less than 0 for a prepared transaction; MariaDB's
+/// connection.
+pub type Pid = i64;
 
-/// A row of `pg_locks`.
+/// How something is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mode {
+    /// Its number among those of its kind of lock, below 32.
+    index: u8,
+    /// With which of them it conflicts: bit `i` is mode `i`.
+    conflicts: u32,
+}
+
+impl Mode {
+    /// Excludes everybody, itself included, where there is one mode only.
+    pub const EXCLUSIVE: Mode = Mode { index: 0, conflicts: 1 };
+
+    /// Mode `index` of a kind of lock, which conflicts with those whose bits are set.
+    pub const fn new(index: usize, conflicts: u32) -> Mode {
+        Mode { index: (index & 31) as u8, conflicts }
+    }
+
+    /// Whether one who has this keeps out one who wants `other`.
+    pub fn conflicts(self, other: Mode) -> bool {
+        self.conflicts & 1 << other.index != 0
+    }
+}
+
+/// A lock that somebody has or waits for.
 #[derive(Clone, Debug)]
 pub struct Lock {
     /// What is locked, in one word.
@@ -48,8 +72,10 @@ pub enum Object {
     Extension(u32, u32),
     /// The end of a transaction, where the rows are not known.
     Transaction,
-    /// An advisory lock, by its two numbers.
+    /// An advisory lock, which the application has named: by two numbers.
     Advisory(u32, u32),
+    /// All of the server: a backup has it, or whoever wants all to stand still.
+    Server,
     /// Anything else.
     Other,
 }

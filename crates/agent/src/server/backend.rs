@@ -1,8 +1,24 @@
-//! A row of `pg_stat_activity`: a process of the server and what it is doing.
+//! A session of a server, or a process or thread of its own, and what it is doing.
+
+use crate::host::Process;
 
 use super::chains::Pid;
 use super::stamp::Stamp;
-use super::waits::Waits;
+
+/// A resource that is always there, or a class of latches.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Waits {
+    /// Reading and writing tables and indexes.
+    DataFiles,
+    /// Writing the log that makes changes durable.
+    Wal,
+    /// A page that somebody has pinned.
+    BufferPin,
+    /// A latch inside the server. Nobody can see who has it.
+    Latch(String),
+    /// A lock that somebody has.
+    Lock,
+}
 
 /// What a session is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,17 +36,6 @@ pub enum State {
 }
 
 impl State {
-    /// As the view calls it.
-    pub fn of(text: Option<&str>) -> State {
-        match text {
-            Some("active" | "fastpath function call") => State::Active,
-            Some("idle") => State::Idle,
-            Some("idle in transaction") => State::InTransaction,
-            Some("idle in transaction (aborted)") => State::Aborted,
-            _ => State::None,
-        }
-    }
-
     /// In words.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -43,11 +48,13 @@ impl State {
     }
 }
 
-/// A process.
+/// What serves a client, or the server itself.
 #[derive(Clone, Debug)]
 pub struct Backend {
     /// Its number.
     pub pid: Pid,
+    /// What the kernel knows it by; nothing for what is neither process nor thread.
+    pub process: Option<Process>,
     /// The database, 0 for none.
     pub database: u32,
     /// The role, 0 for none.
@@ -60,14 +67,18 @@ pub struct Backend {
     pub xact: Option<Stamp>,
     /// When its statement, or its last one, began.
     pub query: Option<Stamp>,
-    /// When the process began.
+    /// When it began.
     pub began: Stamp,
     /// When its state changed.
     pub changed: Option<Stamp>,
-    /// `client backend`, `autovacuum worker`, ...
-    pub kind: String,
+    /// What it is if it is no client's: `autovacuum worker`, `system user`, ...
+    pub kind: Option<String>,
+    /// Whether it replays what another server has done.
+    pub replays: bool,
     /// Whether its transaction has changed anything.
     pub writes: bool,
+    /// Whether what it holds outlives its statement, so that only the end of its connection frees it.
+    pub keeps: bool,
     /// Whom it works for, if it is a parallel worker.
     pub leader: Option<Pid>,
 }
@@ -75,12 +86,7 @@ pub struct Backend {
 impl Backend {
     /// Whether it is the session of a client.
     pub fn is_client(&self) -> bool {
-        self.kind == "client backend"
-    }
-
-    /// Whether it replays the log of a primary, on a standby.
-    pub fn replays(&self) -> bool {
-        self.kind == "startup"
+        self.kind.is_none()
     }
 
     /// Since when it has been doing what it does.

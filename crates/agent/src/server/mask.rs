@@ -3,8 +3,17 @@
 /// Longest statement that is told, in characters.
 const LONGEST: usize = 200;
 
+/// Whose SQL it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// PostgreSQL's: names in double quotes, strings between dollars.
+    Postgres,
+    /// MariaDB's: names in backquotes, strings in double quotes as in single ones, comments from a `#` on.
+    MariaDb,
+}
+
 /// The statement on one line, every string and number in it replaced by `?`, comments left out.
-pub fn mask(statement: &str) -> String {
+pub fn mask(statement: &str, dialect: Dialect) -> String {
     let mut out = String::new();
     let mut rest = statement;
     let mut before = Before::default();
@@ -13,7 +22,7 @@ pub fn mask(statement: &str) -> String {
             out.push('…');
             break;
         }
-        let (shown, taken) = token(rest, c, before);
+        let (shown, taken) = token(rest, c, before, dialect);
         before = before.then(&shown, c);
         match shown {
             Shown::Space if !out.is_empty() && !out.ends_with(' ') => out.push(' '),
@@ -60,17 +69,20 @@ impl Before {
 }
 
 /// What is shown for what stands at the beginning of `rest`, and how many bytes that is.
-fn token(rest: &str, c: char, before: Before) -> (Shown, usize) {
+fn token(rest: &str, c: char, before: Before, dialect: Dialect) -> (Shown, usize) {
+    let (name, text) = if dialect == Dialect::MariaDb { ('`', '"') } else { ('"', '\'') };
     match c {
         c if c.is_whitespace() || c.is_control() => (Shown::Space, c.len_utf8()),
         '-' if rest.starts_with("--") => (Shown::Space, rest.find(['\n', '\r']).unwrap_or(rest.len())),
         '/' if rest.starts_with("/*") => (Shown::Space, comment(rest)),
-        '\'' => (Shown::Mask, 1 + quoted(&rest[1..], before.escapes)),
-        '"' => {
-            let end = rest[1..].find('"').map_or(rest.len(), |end| end + 2);
+        '#' if dialect == Dialect::MariaDb => (Shown::Space, rest.find(['\n', '\r']).unwrap_or(rest.len())),
+        '\'' => (Shown::Mask, 1 + quoted(&rest[1..], b'\'', before.escapes && dialect == Dialect::Postgres)),
+        c if c == text => (Shown::Mask, 1 + quoted(&rest[1..], b'"', false)),
+        c if c == name => {
+            let end = rest[1..].find(name).map_or(rest.len(), |end| end + 2);
             (Shown::Name(end), end)
         }
-        '$' if !before.name => match dollar(rest) {
+        '$' if !before.name && dialect == Dialect::Postgres => match dollar(rest) {
             Some(end) => (Shown::Mask, end),
             None => (Shown::As(c), 1),
         },
@@ -101,15 +113,15 @@ fn comment(rest: &str) -> usize {
 
 /// Up to and with the closing quote; two quotes are one that does not close. In `E'\''` a backslash `escapes` what follows it. In other strings
 /// that depends on a setting of the server, so from a quote after a backslash on all is masked: more than needed, never less.
-fn quoted(rest: &str, escapes: bool) -> usize {
+fn quoted(rest: &str, quote: u8, escapes: bool) -> usize {
     let bytes = rest.as_bytes();
     let mut at = 0;
     while at < bytes.len() {
         match (bytes[at], bytes.get(at + 1)) {
-            (b'\\', Some(b'\'')) if !escapes => return rest.len(),
+            (b'\\', Some(&next)) if next == quote && !escapes => return rest.len(),
             (b'\\', _) => at += 2,
-            (b'\'', Some(b'\'')) => at += 2,
-            (b'\'', _) => return at + 1,
+            (this, Some(&next)) if this == quote && next == quote => at += 2,
+            (this, _) if this == quote => return at + 1,
             _ => at += 1,
         }
     }
@@ -159,18 +171,36 @@ mod tests {
             ("select a -- '\r, 'x\nhush', b", "select a , ?, b"),
             ("select 1_000, 2", "select ?, ?"),
         ] {
-            let masked = mask(statement);
+            let masked = mask(statement, Dialect::Postgres);
             assert!(!masked.contains("hush"), "{masked}");
             assert_eq!(masked.replace("$?", "$1"), shown, "{statement}");
         }
-        assert_eq!(mask(&"x ".repeat(1_000)).chars().count(), LONGEST + 1);
-        assert_eq!(mask("sélect 'é' ü"), "sélect ? ü");
+        assert_eq!(mask(&"x ".repeat(1_000), Dialect::Postgres).chars().count(), LONGEST + 1);
+        assert_eq!(mask("sélect 'é' ü", Dialect::Postgres), "sélect ? ü");
+    }
+
+    #[test]
+    fn what_is_a_literal_depends_on_whose_sql_it_is() {
+        for (statement, shown) in [
+            ("select \"hush\", `C 1` from `t`", "select ?, `C 1` from `t`"),
+            ("select \"it's hush\", 'a \"hush\"', b", "select ?, ?, b"),
+            ("select a # it's\n, 'hush', b", "select a , ?, b"),
+            ("select $a$, '$a$ hush', b", "select $a$, ?, b"),
+            ("select 'hush\\' hush', b", "select ?"),
+            ("SET PASSWORD = PASSWORD(\"hush\")", "SET PASSWORD = PASSWORD(?)"),
+        ] {
+            let masked = mask(statement, Dialect::MariaDb);
+            assert!(!masked.contains("hush"), "{masked}");
+            assert_eq!(masked, shown, "{statement}");
+        }
     }
 
     proptest::proptest! {
         #[test]
         fn anything_can_be_masked(statement in ".*") {
-            mask(&statement);
+            for dialect in [Dialect::Postgres, Dialect::MariaDb] {
+                mask(&statement, dialect);
+            }
         }
     }
 }

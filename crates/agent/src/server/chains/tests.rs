@@ -1,6 +1,7 @@
 //! Chains as operators know them.
 
 use super::*;
+use crate::postgres::modes;
 
 const TABLE: Object = Object::Relation(1, 100);
 
@@ -9,7 +10,7 @@ struct Locks(Vec<Lock>);
 impl Locks {
     fn add(mut self, tag: &str, object: Object, pid: Pid, mode: &str, since: Option<i64>) -> Locks {
         let granted = since.is_none();
-        let (tag, mode) = (tag.to_owned(), Mode::of(mode));
+        let (tag, mode) = (tag.to_owned(), modes::mode(mode));
         self.0.push(Lock { tag, object, pid, mode, granted, since: since.map(Stamp) });
         self
     }
@@ -19,7 +20,7 @@ impl Locks {
     }
 
     fn blame(&self) -> Vec<(Pid, Pid, bool, Vec<Pid>)> {
-        let blames = blame(&self.0, None, |pid| Some(Stamp(i64::from(pid))));
+        let blames = blame(&self.0, None, |pid| Some(Stamp(pid)));
         blames.into_iter().map(|b| (b.victim, b.culprit, b.queues.is_some(), b.chain)).collect()
     }
 }
@@ -119,7 +120,7 @@ proptest::proptest! {
     /// Whatever the table holds, nobody waits for itself, chains end, and a culprit that does not queue does not wait.
     #[test]
     fn whatever_the_table_holds_it_is_told_apart(
-        rows in proptest::collection::vec((0u8..4, 1i32..12, 0usize..8, proptest::option::of(0i64..50)), 0..60)
+        rows in proptest::collection::vec((0u8..4, 1i64..12, 0usize..8, proptest::option::of(0i64..50)), 0..60)
     ) {
         const MODES: [&str; 8] = ["AccessShareLock", "RowShareLock", "RowExclusiveLock", "ShareUpdateExclusiveLock", "ShareLock",
             "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"];

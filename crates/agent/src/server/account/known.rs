@@ -4,7 +4,6 @@ use crate::host::Counters;
 
 use super::super::backend::{Backend, State};
 use super::super::chains::Pid;
-use super::super::link::process;
 use super::super::stamp::Stamp;
 use super::held::Held;
 use super::{Look, part};
@@ -95,7 +94,7 @@ impl Known {
 fn ran_ns(look: &Look<'_>, backend: &Backend, elapsed: Nanos) -> u64 {
     let age_ns = look.server.since_ns(backend.since());
     if look.on_host {
-        let did = process(backend.pid).and_then(|process| look.did.get(&process));
+        let did = backend.process.and_then(|process| look.did.get(&process));
         did.map_or(0, |did| did.counters.part(part(did, age_ns)).ran_ns)
     } else if backend.state == State::Active && backend.waits.is_none() {
         elapsed.0.min(age_ns)

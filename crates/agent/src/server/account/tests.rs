@@ -1,7 +1,7 @@
 //! Looks at a server that is not there, and the scenes that they make.
 
+use super::super::backend::Waits;
 use super::super::chains::Object;
-use super::super::waits::Waits;
 use super::*;
 
 const MS: i64 = 1_000;
@@ -11,6 +11,7 @@ fn client(pid: Pid, state: State, began_ms: i64) -> Backend {
     let at = Some(Stamp(began_ms * MS));
     Backend {
         pid,
+        process: Some(Process::whole(pid as u32)),
         database: 1,
         user: 1,
         state,
@@ -19,9 +20,11 @@ fn client(pid: Pid, state: State, began_ms: i64) -> Backend {
         query: at,
         began: Stamp(1),
         changed: at,
-        kind: "client backend".to_owned(),
+        kind: None,
+        replays: false,
         leader: None,
         writes: false,
+        keeps: false,
     }
 }
 
@@ -145,7 +148,7 @@ fn parallel_workers_are_their_leader() {
     let mut server = Server::on_host();
     let leader = client(1, State::Active, 0);
     let worker =
-        Backend { leader: Some(1), kind: "parallel worker".to_owned(), ..client(5, State::Active, 0) };
+        Backend { leader: Some(1), kind: Some("parallel worker".to_owned()), ..client(5, State::Active, 0) };
     let counters = Counters { ran_ns: 50_000_000, read: 4_096, ..Counters::default() };
     let over = Nanos::from_millis(100);
     server.did = [1, 5].map(|pid| (Process::whole(pid), Did { counters, over })).into();

@@ -10,13 +10,11 @@ use plimsoll_core::Nanos;
 
 use crate::host::{Counters, Did, Process};
 
-use super::backend::{Backend, State};
+use super::backend::{Backend, State, Waits};
 use super::chains::{Blame, Pid};
 use super::latency::{Ended, Latency, Session};
-use super::link::process;
 use super::slots::{self, Slots};
 use super::stamp::Stamp;
-use super::waits::Waits;
 
 use self::held::Held;
 pub use self::known::Known;
@@ -84,7 +82,7 @@ impl Account {
         tasks.truncate(MOST_TASKS);
         let mut counted = HashSet::new();
         for backend in tasks {
-            let did = did(look, backend.pid, workers.get(&backend.pid));
+            let did = did(look, backend, workers.get(&backend.pid));
             counted.insert(backend.pid);
             self.task(look, backend, &culprits, did, elapsed, scene);
         }
@@ -204,7 +202,7 @@ impl Account {
         }
         let uncounted = look.backends.iter().filter(|b| !counted.contains(&b.leader.unwrap_or(b.pid)));
         for backend in uncounted {
-            if let Some(did) = process(backend.pid).and_then(|process| look.did.get(&process)) {
+            if let Some(did) = backend.process.and_then(|process| look.did.get(&process)) {
                 let Counters { ran_ns, read, .. } = did.counters;
                 scene.resources[slots::CPU as usize].gets += ran_ns;
                 scene.resources[slots::CPU as usize].use_ns += ran_ns;
@@ -329,11 +327,11 @@ fn is_task(backend: &Backend, culprits: &HashMap<Pid, Vec<Held>>) -> bool {
 }
 
 /// The parallel workers of each leader.
-fn workers(look: &Look<'_>) -> HashMap<Pid, Vec<Pid>> {
-    let mut workers: HashMap<Pid, Vec<Pid>> = HashMap::new();
+fn workers(look: &Look<'_>) -> HashMap<Pid, Vec<Process>> {
+    let mut workers: HashMap<Pid, Vec<Process>> = HashMap::new();
     for backend in look.backends {
-        if let Some(leader) = backend.leader {
-            workers.entry(leader).or_default().push(backend.pid);
+        if let (Some(leader), Some(process)) = (backend.leader, backend.process) {
+            workers.entry(leader).or_default().push(process);
         }
     }
     workers
@@ -345,12 +343,9 @@ fn part(did: &Did, age_ns: u64) -> f64 {
 }
 
 /// What a process and its parallel workers did.
-fn did(look: &Look<'_>, pid: Pid, workers: Option<&Vec<Pid>>) -> Option<Did> {
-    let did = |pid: &Pid| look.did.get(&process(*pid)?).copied();
-    let own = did(&pid);
-    let others = workers.into_iter().flatten().filter_map(did);
-    own.into_iter()
-        .chain(others)
+fn did(look: &Look<'_>, backend: &Backend, workers: Option<&Vec<Process>>) -> Option<Did> {
+    let all = backend.process.iter().chain(workers.into_iter().flatten());
+    all.filter_map(|process| look.did.get(process).copied())
         .reduce(|a, b| Did { counters: a.counters.plus(b.counters), over: a.over.max(b.over) })
 }
 

@@ -3,10 +3,10 @@
 use std::collections::{HashMap, HashSet};
 
 use super::super::backend::Backend;
+use super::super::backend::Waits;
 use super::super::chains::{Blame, Pid};
 use super::super::slots::Slots;
 use super::super::stamp::Stamp;
-use super::super::waits::Waits;
 use super::Look;
 
 /// A lock, or a place in the queue for one.
