@@ -1,0 +1,194 @@
+//! A server of any kind, ready for a case: its tables filled, its users made.
+
+use std::path::Path;
+
+use plimsoll_core::config::Escalate;
+use plimsoll_core::config::case::{CaseFile, CaseServer, ServerKind};
+use plimsoll_testbed::agent::Agent;
+use plimsoll_testbed::clock::Clock;
+use plimsoll_testbed::database::load::Load;
+use plimsoll_testbed::database::loading::Loading;
+use plimsoll_testbed::database::task::{Step, Task};
+use plimsoll_testbed::postgres::agent::{ROLE, make_role};
+use plimsoll_testbed::{mariadb, postgres};
+
+/// Whose the tables are, and the load.
+const APP: &str = "app";
+/// Where they are, in a MariaDB.
+const DATABASE: &str = "shop";
+
+/// A running server. Dropped, it ends and leaves nothing behind.
+pub enum Stand {
+    /// PostgreSQL.
+    Postgres(postgres::Server),
+    /// MariaDB.
+    MariaDb(mariadb::Server),
+}
+
+impl Stand {
+    /// Whether this machine has such a server.
+    ///
+    /// # Errors
+    /// What is missing, and the command that installs it.
+    pub fn is_there(kind: ServerKind) -> Result<(), String> {
+        match kind {
+            ServerKind::Postgres => postgres::Server::is_there(&postgres::Options::default()),
+            ServerKind::MariaDb => mariadb::Server::is_there(&mariadb::Options::default()),
+        }
+    }
+
+    /// Starts one, makes its users and fills its tables.
+    ///
+    /// # Errors
+    /// Where it does not start, or what it says.
+    pub async fn set(server: &CaseServer) -> Result<Stand, String> {
+        let settings: Vec<(String, String)> =
+            server.settings.iter().map(|line| (line.name.clone(), line.value.clone())).collect();
+        match server.kind {
+            ServerKind::Postgres => {
+                let stand =
+                    postgres::Server::start(&postgres::Options { settings, ..postgres::Options::default() })?;
+                make_role(&stand).await?;
+                let session = postgres::Session::connect(&stand.config("setup")).await?;
+                session.run(&format!("create role {APP} login")).await?;
+                session.run(&format!("grant create on schema public to {APP}")).await?;
+                for statement in &server.grants {
+                    session.run(statement).await?;
+                }
+                session.run(&format!("set role {APP}")).await?;
+                for statement in &server.data {
+                    session.run(statement).await?;
+                }
+                session.run("reset role").await?;
+                // What was filled is written now, not while something is measured.
+                session.run("checkpoint").await?;
+                Ok(Stand::Postgres(stand))
+            }
+            ServerKind::MariaDb => {
+                let stand =
+                    mariadb::Server::start(&mariadb::Options { settings, ..mariadb::Options::default() })?;
+                let mut session = mariadb::Session::connect(&stand.options()).await?;
+                let users = [
+                    format!("create database {DATABASE}"),
+                    format!("create user {APP}"),
+                    format!("grant all on {DATABASE}.* to {APP}"),
+                    format!("create user {ROLE}"),
+                    format!("grant process, connection admin on *.* to {ROLE}"),
+                    format!("grant select on performance_schema.* to {ROLE}"),
+                ];
+                for statement in users.iter().chain(&server.grants) {
+                    session.run(statement).await?;
+                }
+                let mut app = mariadb::Session::connect(&stand.options_of(APP, Some(DATABASE))).await?;
+                for statement in &server.data {
+                    app.run(statement).await?;
+                }
+                Ok(Stand::MariaDb(stand))
+            }
+        }
+    }
+
+    /// Runs statements as its administrator.
+    ///
+    /// # Errors
+    /// What it says.
+    pub async fn administer(&self, statements: &[String]) -> Result<(), String> {
+        match self {
+            Stand::Postgres(server) => {
+                let session = postgres::Session::connect(&server.config("setup")).await?;
+                for statement in statements {
+                    session.run(statement).await?;
+                }
+            }
+            Stand::MariaDb(server) => {
+                let mut session = mariadb::Session::connect(&server.options()).await?;
+                for statement in statements {
+                    session.run(statement).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What it calls itself.
+    ///
+    /// # Errors
+    /// What it says.
+    pub async fn version(&self) -> Result<String, String> {
+        match self {
+            Stand::Postgres(server) => {
+                let session = postgres::Session::connect(&server.config("setup")).await?;
+                let row = session.client.query_one("show server_version", &[]).await;
+                Ok(format!("PostgreSQL {}", row.map_err(|e| postgres::session::why(&e))?.get::<_, String>(0)))
+            }
+            Stand::MariaDb(server) => {
+                let mut session = mariadb::Session::connect(&server.options()).await?;
+                let version = session.texts("select version()").await?;
+                Ok(format!("MariaDB {}", version.first().map_or("", String::as_str)))
+            }
+        }
+    }
+
+    /// Starts an agent that watches it, with the rights that the docs ask for and no more.
+    ///
+    /// # Errors
+    /// Where it does not start.
+    pub fn watch(&self, case: &CaseFile, program: &Path) -> Result<Agent, String> {
+        let (kind, dsn) = match self {
+            Stand::Postgres(server) => {
+                ("postgres", format!("postgres://{ROLE}@127.0.0.1:{}/postgres", server.port()))
+            }
+            Stand::MariaDb(server) => ("mariadb", server.url(ROLE)),
+        };
+        let escalate = match case.escalate {
+            Escalate::Never => "never",
+            Escalate::Terminate => "terminate",
+        };
+        let slo = format!("{{ p99 = \"{}us\" }}", case.slo.0 / 1_000);
+        let table = format!("[{kind}.main]\ndsn = \"{dsn}\"\nslo = {slo}\nescalate = \"{escalate}\"\n");
+        Agent::start(program, &table)
+    }
+
+    /// Begins a load.
+    ///
+    /// # Errors
+    /// Where it makes no sense, or the server does not take it.
+    pub async fn load(&self, load: Load) -> Result<Loading, String> {
+        match self {
+            Stand::Postgres(server) => {
+                let mut config = server.config("load");
+                load.start(config.user(APP).clone()).await
+            }
+            Stand::MariaDb(server) => load.start(server.options_of(APP, Some(DATABASE))).await,
+        }
+    }
+
+    /// Begins a task, as the application or the server's administrator.
+    ///
+    /// # Errors
+    /// Where it cannot begin.
+    pub async fn task(
+        &self,
+        name: &str,
+        admin: bool,
+        steps: Vec<Step>,
+        clock: Clock,
+    ) -> Result<Task, String> {
+        match self {
+            Stand::Postgres(server) => {
+                let mut config = server.config(name);
+                if !admin {
+                    config.user(APP);
+                }
+                Task::start(&config, name, steps, clock).await
+            }
+            Stand::MariaDb(server) => {
+                let options = match admin {
+                    true => server.options(),
+                    false => server.options_of(APP, Some(DATABASE)),
+                };
+                Task::start(&options, name, steps, clock).await
+            }
+        }
+    }
+}
