@@ -1,5 +1,6 @@
 """What the checks share that run Plimsoll beside real servers."""
 
+import http.server
 import random
 import socket
 
@@ -14,3 +15,19 @@ def free_port():
                 return port
             except OSError:
                 continue
+
+
+class Backend(http.server.BaseHTTPRequestHandler):
+    """A server behind others: whatever it is asked, it answers with nothing."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_POST = do_GET
+
+    def log_message(self, *_):
+        pass

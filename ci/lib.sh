@@ -54,6 +54,14 @@ install_cargo-fuzz() { cargo install --debug --locked cargo-fuzz; }
 have_servers() { PATH="$PATH:$(go env GOPATH 2>/dev/null)/bin" && ci/servers.sh check; }
 have_databases() { ci/servers.sh databases; }
 install_databases() { ci/servers.sh install; }
+have_etcd() { command -v etcd; }
+install_etcd() { ci/servers.sh install; }
+have_protoc() { command -v protoc; }
+install_protoc() {
+  local sudo
+  sudo=$([ "$(id -u)" = 0 ] || echo sudo)
+  $sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq protobuf-compiler
+}
 install_servers() { ci/servers.sh install; }
 # The bytes of a BPF object depend on the compiler, so it is this one.
 have_bpf() { command -v clang-14 && command -v llvm-strip-14 && [ -e /usr/include/libelf.h ] && [ -e /usr/include/zlib.h ]; }
@@ -64,6 +72,8 @@ install_bpf() {
 }
 have_otel() { ci/otel/telemetry.py check; }
 install_otel() { ci/otel/telemetry.py install; }
+have_training() { ci/training.sh check; }
+install_training() { ci/training.sh install; }
 have_sdks() { ci/sdk.sh check; }
 install_sdks() { ci/sdk.sh install; }
 
@@ -111,8 +121,12 @@ cases() {
   return $code
 }
 
-# lean: the release build is without kubernetes, and says so to who asks for it; the tests are built with it.
+# lean: the release build is without kubernetes and etcd, and says so to who asks for them; the tests are built with both.
 lean() {
+  printf '[controller]\nstate = "%s/lean"\n[controller.etcd]\nendpoints = ["127.0.0.1:1"]\n[controller.rates]\n[pool.shop]\nservers = ["127.0.0.1:2"]\n' \
+    "$work" >"$work/lean.toml"
+  timeout 20 ./target/release/plimsoll controller --config "$work/lean.toml" 2>&1 | tee "$work/lean.log"
+  grep -q 'controller.etcd.*build with `--features etcd`' "$work/lean.log" || return 1
   cat >"$work/lean.toml" <<T
 [controller]
 sentries = ["127.0.0.1:1"]

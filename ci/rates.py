@@ -22,7 +22,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "benches/gateways"))
-from beside import free_port  # noqa: E402
+from beside import Backend, free_port  # noqa: E402
 from bench import tools  # noqa: E402
 
 PLIMSOLL = os.environ.get("PLIMSOLL", str(ROOT / "target/release/plimsoll"))
@@ -64,18 +64,6 @@ def get(port, path):
     connection.request("GET", path)
     answer = connection.getresponse()
     return answer.status, dict(answer.getheaders()), answer.read()
-
-
-class Backend(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self):
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
 
 
 class Load:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The servers and tools that are not ours and that the checks run the sentry beside.
-#   ci/servers.sh check       exit 0 if all are here, but for the databases; names what is missing
+#   ci/servers.sh check       exit 0 if all are here, but for databases and etcd; names what is missing
 #   ci/servers.sh databases   exit 0 if PostgreSQL and MariaDB are here, which the tests overload
 #   ci/servers.sh install     apt and go; stops what apt starts
 set -uo pipefail
@@ -41,6 +41,7 @@ case ${1:-check} in
     done
     have_postgresql >/dev/null || packages+=(postgresql)
     have_mariadb >/dev/null || packages+=(mariadb-server)
+    command -v etcd >/dev/null || packages+=(etcd-server)
     if [ ${#packages[@]} -gt 0 ]; then
       $sudo apt-get update -qq
       # apt would start the daemons that it installs; the checks start their own, on ports of their own.

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""The controller learns from senders and sources that we did not write: the OpenTelemetry SDKs for Python and Go, a real Prometheus.
+"""The controller learns from senders and sources that we did not write: the OpenTelemetry SDKs for Python and Go, Envoy's tracer, a real
+Prometheus.
 
     telemetry.py            runs the checks; prints `telemetry NAME ok` for each, and exits 1 if any failed
     telemetry.py check      exits 0 if all that is needed is here
-    telemetry.py install    puts it below target/: a virtual environment, a Go program, Prometheus from its Debian package
+    telemetry.py install    puts it below target/: virtual environments, one of them with Envoy, a Go program, Prometheus from its Debian package
 """
 
 import http.client
@@ -20,8 +21,9 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-sys.path.insert(0, str(HERE.parent))
-from beside import free_port  # noqa: E402
+sys.path[:0] = [str(HERE.parent), str(ROOT / "benches/gateways")]
+from beside import Backend, free_port  # noqa: E402
+from bench import tools  # noqa: E402
 
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 PLIMSOLL = os.environ.get("PLIMSOLL", str(TARGET / "release/plimsoll"))
@@ -39,6 +41,8 @@ def check():
     for tool in (PYTHON, GO, PROMETHEUS):
         if not pathlib.Path(tool).exists():
             sys.exit(f"{tool} is missing: {sys.argv[0]} install")
+    if not tools.path("envoy"):
+        sys.exit(f"envoy is missing: {sys.argv[0]} install")
 
 
 def install():
@@ -51,6 +55,9 @@ def install():
         subprocess.run(["apt-get", "download", "-qq", "prometheus"], cwd=TOOLS, check=True)
         [package] = TOOLS.glob("prometheus_*.deb")
         subprocess.run(["dpkg", "-x", package, TOOLS / "prometheus"], check=True)
+
+
+    tools.need(["envoy"], install=True)
 
 
 def start(work, name, *command):
@@ -125,6 +132,20 @@ match = [{{ method = "POST", path = "/python/grpc/*" }}]
     return admin, grpc, over_http
 
 
+def learnt(admin, operation):
+    """The API that was learnt from all that was sent, and the one branch that it has."""
+
+    def all_counted():
+        found = [api for api in get(admin, "/paths")["apis"] if api["operation"] == operation]
+        # Those that came first already count a little less.
+        return found and found[0]["requests"] > 0.95 * REQUESTS and found[0]
+
+    api = until(operation, all_counted)
+    [branch] = api["branches"]
+    assert api["service"] == "frontend" and branch["share"] == 1, api
+    return api, branch
+
+
 def sends(admin, command, endpoints, compression, name):
     """One SDK, one protocol: what it sends is learnt."""
     operation = f"POST /{name.replace('-', '/')}/{{id}}"
@@ -134,16 +155,81 @@ def sends(admin, command, endpoints, compression, name):
     # Exporters say so where a message was refused, or a part of it.
     assert b"xport" not in done.stderr and b"rejected" not in done.stderr, done.stderr.decode()[-500:]
 
-    def learnt():
-        found = [api for api in get(admin, "/paths")["apis"] if api["operation"] == operation]
-        # Those that came first already count a little less.
-        return found and found[0]["requests"] > 0.95 * REQUESTS and found[0]
-
-    api = until(operation, learnt)
-    [branch] = api["branches"]
-    assert api["service"] == "frontend" and branch["share"] == 1, api
+    api, branch = learnt(admin, operation)
     assert branch["services"] == {"frontend": 1, "cart": 2, "database": 2}, api
     assert api["class"] == ("orders" if name.startswith("python-grpc") else "default"), api
+
+
+# As docs/telemetry.md has it, twice: who comes to the frontend is sent on to the cart, which is an Envoy, too, and that one to a server that
+# knows nothing of traces. Envoy waits 5 s for more unless it is told otherwise.
+LISTENER = """
+  - address: { socket_address: { address: 127.0.0.1, port_value: %(listen)d } }
+    filter_chains:
+    - filters:
+      - name: http
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: %(service)s
+          tracing:
+            random_sampling: { value: 100 }
+            spawn_upstream_span: true
+            provider:
+              name: envoy.tracers.opentelemetry
+              typed_config:
+                "@type": type.googleapis.com/envoy.config.trace.v3.OpenTelemetryConfig
+                service_name: %(service)s
+                %(exporter)s
+          route_config:
+            virtual_hosts: [{ name: all, domains: ["*"], routes: [{ match: { prefix: "/" }, route: { cluster: %(next)s } }] }]
+          http_filters:
+          - name: envoy.filters.http.router
+            typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
+"""
+CLUSTER = """
+  - name: %(name)s
+    load_assignment: { cluster_name: %(name)s, endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: 127.0.0.1, port_value: %(port)d } } } }] }] }
+"""
+HTTP2 = """
+    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+        explicit_http_config: { http2_protocol_options: {} }
+"""
+EXPORTERS = {
+    "grpc": "grpc_service: { envoy_grpc: { cluster_name: plimsoll } }",
+    "http": 'http_service: { http_uri: { uri: "http://plimsoll/v1/traces", cluster: plimsoll, timeout: 1s } }',
+}
+
+
+def traced_by_envoy(work, admin, protocol, port):
+    """What two Envoys say of a request that passes both is learnt."""
+    backend = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Backend)
+    threading.Thread(target=backend.serve_forever, daemon=True).start()
+    entry, cart = free_port(), free_port()
+    config = work / f"envoy-{protocol}.yaml"
+    listener = lambda **keys: LISTENER % {"exporter": EXPORTERS[protocol], **keys}
+    cluster = lambda name, port: CLUSTER % {"name": name, "port": port}
+    config.write_text(
+        "layered_runtime: { layers: [{ name: all, static_layer: { tracing.opentelemetry.flush_interval_ms: 200 } }] }\nstatic_resources:\n  listeners:"
+        + listener(listen=entry, service="frontend", next="cart") + listener(listen=cart, service="cart", next="database")
+        + "  clusters:" + cluster("cart", cart) + cluster("database", backend.server_address[1])
+        + cluster("plimsoll", port) + (HTTP2 if protocol == "grpc" else "")
+    )
+    envoy = start(work, f"envoy-{protocol}", tools.path("envoy"), "-c", config, "--concurrency", "1", "--disable-hot-restart", "--log-level", "warning")
+
+    def request(path):
+        connection = http.client.HTTPConnection("127.0.0.1", entry, timeout=10)
+        connection.request("POST", path)
+        return connection.getresponse().status == 200
+
+    until("Envoy serves", lambda: request("/ready"))
+    for number in range(REQUESTS):
+        assert request(f"/envoy/{protocol}/{number}")
+    operation = f"POST /envoy/{protocol}/{{id}}"
+
+    api, branch = learnt(admin, operation)
+    assert branch["services"] == {"frontend": 1, "cart": 1}, api
+    envoy.kill()
 
 
 def sources(work):
@@ -212,6 +298,8 @@ def main():
                 for compression in ("none", "gzip"):
                     name = f"{sdk}-{protocol}-{compression}"
                     checks.append((name, lambda c=command, e=endpoints, z=compression, n=name: sends(admin, c, e, z, n)))
+        for protocol, port in (("grpc", grpc), ("http", over_http)):
+            checks.append((f"envoy-{protocol}", lambda p=protocol, a=port: traced_by_envoy(work, admin, p, a)))
         for name, run in checks + sources(work):
             try:
                 run()

@@ -45,8 +45,8 @@ APLOG_USE_MODULE(plimsoll);
 /* From one look of the shepherd to the next, and for how long what it says holds, in nanoseconds. */
 #define LOOK_NS 200000000LL
 #define HOLDS_NS 1000000000LL
-/* Who waits looks by itself after so long, should nobody wake it. */
-#define WAIT_NS 50000000LL
+/* Who waits looks by itself after so long: what the shepherd says may no longer hold. */
+#define WAIT_NS HOLDS_NS
 /* The most workers that are known. Those beyond never wait. */
 #define MOST_WORKERS 4096
 
@@ -68,9 +68,10 @@ struct turn {
 struct pasture {
     atomic_uint limit;
     atomic_llong limit_until; /* CLOCK_MONOTONIC, in nanoseconds */
-    atomic_uint working;
-    atomic_uint turn; /* a futex: changes when somebody may go on */
+    atomic_uint working; /* with those to whom a turn was handed */
+    atomic_uint handed;  /* turns for those who wait, not taken yet */
     atomic_uint waiting;
+    atomic_uint turn; /* a futex: changes when somebody may go on */
     atomic_int held_back; /* somebody had to wait since the last look */
     atomic_uint places;   /* so many of them were ever used */
     struct place place[MOST_WORKERS];
@@ -112,25 +113,52 @@ static struct place *place_of_this_thread(void) {
     return NULL;
 }
 
-static int may_go_on(void) {
-    int said = now_ns() < atomic_load(&pasture->limit_until);
-    unsigned limit = said ? atomic_load(&pasture->limit) : UINT32_MAX;
-    unsigned working = atomic_load(&pasture->working);
-    while (working < limit)
-        if (atomic_compare_exchange_weak(&pasture->working, &working, working + 1)) return 1;
+static unsigned limit_now(void) {
+    return now_ns() < atomic_load(&pasture->limit_until) ? atomic_load(&pasture->limit) : UINT32_MAX;
+}
+
+/* One more, if that is below a number. */
+static int raise_below(atomic_uint *count, unsigned most) {
+    unsigned now = atomic_load(count);
+    while (now < most)
+        if (atomic_compare_exchange_weak(count, &now, now + 1)) return 1;
     return 0;
 }
 
-static void wake(int count) {
+/* One less, if there is one. */
+static int take_one(atomic_uint *count) {
+    unsigned now = atomic_load(count);
+    while (now)
+        if (atomic_compare_exchange_weak(count, &now, now - 1)) return 1;
+    return 0;
+}
+
+static void wake(unsigned count) {
     atomic_fetch_add(&pasture->turn, 1);
-    if (atomic_load(&pasture->waiting) > 0)
-        syscall(SYS_futex, &pasture->turn, FUTEX_WAKE, count, NULL, NULL, 0);
+    if (count && atomic_load(&pasture->waiting)) syscall(SYS_futex, &pasture->turn, FUTEX_WAKE, (int)count, NULL, NULL, 0);
+}
+
+/* Waits for a turn. One is handed from who ends to who has waited longest, past those that have just come: until a thread that was woken gets a
+ * CPU, another would have taken what was left free. */
+static void await_turn(void) {
+    struct timespec patience = {WAIT_NS / 1000000000LL, WAIT_NS % 1000000000LL};
+    atomic_store(&pasture->held_back, 1);
+    atomic_fetch_add(&pasture->waiting, 1);
+    for (;;) {
+        unsigned turn = atomic_load(&pasture->turn);
+        if (take_one(&pasture->handed) || raise_below(&pasture->working, limit_now())) break;
+        syscall(SYS_futex, &pasture->turn, FUTEX_WAIT, turn, &patience, NULL, 0);
+    }
+    atomic_fetch_sub(&pasture->waiting, 1);
 }
 
 /* Gives a turn back, if the place still has it. */
 static void leave(struct place *place, unsigned number) {
     if (!number || !atomic_compare_exchange_strong(&place->has, &number, 0)) return;
-    atomic_fetch_sub(&pasture->working, 1);
+    if (atomic_load(&pasture->waiting) > atomic_load(&pasture->handed) && atomic_load(&pasture->working) <= limit_now())
+        atomic_fetch_add(&pasture->handed, 1);
+    else
+        atomic_fetch_sub(&pasture->working, 1);
     wake(1);
 }
 
@@ -156,15 +184,7 @@ static int enter(request_rec *request) {
     /* A thread has one request at a time: the one before is only being sent, and leaves its turn to this one. */
     unsigned before = atomic_load(&place->has);
     int has = before && atomic_compare_exchange_strong(&place->has, &before, own->number);
-    while (!has) {
-        unsigned turn = atomic_load(&pasture->turn);
-        if (may_go_on()) break;
-        struct timespec patience = {0, WAIT_NS};
-        atomic_store(&pasture->held_back, 1);
-        atomic_fetch_add(&pasture->waiting, 1);
-        syscall(SYS_futex, &pasture->turn, FUTEX_WAIT, turn, &patience, NULL, 0);
-        atomic_fetch_sub(&pasture->waiting, 1);
-    }
+    if (!has && (atomic_load(&pasture->waiting) || !raise_below(&pasture->working, limit_now()))) await_turn();
     if (!has) atomic_store(&place->has, own->number);
     /* However it ends. */
     apr_pool_cleanup_register(request->pool, own, end_turn, apr_pool_cleanup_null);
@@ -199,18 +219,25 @@ static void stop(int signal) {
 /* Whoever was killed between taking a turn and saying so is never missed in one look, nor in so many. */
 #define LOOKS_UNTIL_LOST 10
 
-/* Gives back the turns that nobody has any more. */
+/* Takes away the turns that nobody has any more. */
 static void count_lost(unsigned at_work) {
     static unsigned looks, lost = UINT32_MAX;
-    unsigned taken = atomic_load(&pasture->working);
-    unsigned more = taken > at_work ? taken - at_work : 0;
+    unsigned taken = atomic_load(&pasture->working), known = at_work + atomic_load(&pasture->handed);
+    unsigned more = taken > known ? taken - known : 0;
     lost = more < lost ? more : lost;
     if (++looks < LOOKS_UNTIL_LOST) return;
-    if (lost) {
-        atomic_fetch_sub(&pasture->working, lost);
-        wake((int)lost);
-    }
+    atomic_fetch_sub(&pasture->working, lost);
     looks = 0, lost = UINT32_MAX;
+}
+
+/* Hands out what turns are free. */
+static void hand_out(void) {
+    unsigned handed;
+    while ((handed = atomic_load(&pasture->handed)) < atomic_load(&pasture->waiting) && raise_below(&pasture->working, limit_now()))
+        atomic_fetch_add(&pasture->handed, 1);
+    /* Those to whom they were handed have gone. */
+    while (!atomic_load(&pasture->waiting) && take_one(&pasture->handed)) atomic_fetch_sub(&pasture->working, 1);
+    wake(atomic_load(&pasture->handed));
 }
 
 /* Places of threads that are gone are free again, and whoever died at work does not work. */
@@ -247,7 +274,7 @@ static void shepherd(server_rec *server, double max_slowdown) {
         unsigned limit = plimsoll_herd_look(herd, workers, count, atomic_exchange(&pasture->held_back, 0));
         atomic_store(&pasture->limit, limit);
         atomic_store(&pasture->limit_until, now_ns() + HOLDS_NS);
-        if (limit > before) wake((int)(limit - before));
+        hand_out();
         if (limit != before)
             ap_log_error(APLOG_MARK, APLOG_DEBUG, 0, server, "%u of %lu workers may work at once", limit, (unsigned long)count);
         before = limit;

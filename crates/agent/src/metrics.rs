@@ -63,6 +63,12 @@ fn watched(status: &Status) -> Vec<Family> {
         ("plimsoll_agent_tasks", "Tasks that run", Gauge, each(|w| w.tasks as f64)),
         ("plimsoll_agent_requests_completed", "Requests that ended", Counter, each(|w| w.completed as f64)),
         (
+            "plimsoll_agent_queued_seconds",
+            "How long tasks have waited for workers, permits and connections",
+            Counter,
+            each(|w| w.queued_s),
+        ),
+        (
             "plimsoll_agent_overloads",
             "Overloads for which somebody was to blame",
             Counter,
@@ -192,6 +198,7 @@ mod tests {
             app: "main".to_owned(),
             state: "overload",
             cancelled: 3,
+            queued_s: 1.25,
             contention,
             ..Watched::default()
         };
@@ -207,6 +214,7 @@ mod tests {
             "plimsoll_agent_up{app=\"main\",watched=\"main\"} 1",
             "plimsoll_agent_state{app=\"main\",watched=\"main\",state=\"overload\"} 1",
             "plimsoll_agent_cancelled_total{app=\"main\",watched=\"main\"} 3",
+            "plimsoll_agent_queued_seconds_total{app=\"main\",watched=\"main\"} 1.25",
             "plimsoll_herald_up 1",
             "plimsoll_herald_slowdown_ratio{process=\"nginx\"} 2",
             "plimsoll_herald_predicted_slowdown_ratio{process=\"nginx\"} 1000000",

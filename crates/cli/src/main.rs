@@ -52,6 +52,7 @@ fn main() -> ExitCode {
                 Paper::Bouncer => reproduce::bouncer(settings),
                 Paper::Cataclysm => reproduce::cataclysm(settings),
                 Paper::CpuFutures => reproduce::cpu_futures(settings),
+                Paper::Topfull => reproduce::topfull(settings),
             })
         }
         // One word for both: a record says whose it is.

@@ -1,5 +1,6 @@
 //! What a load generator saw of every request, for tools that judge a run by nothing else.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use plimsoll_core::Nanos;
@@ -21,6 +22,54 @@ impl Seen {
     /// Whether it was answered.
     pub fn is_admitted(&self) -> bool {
         self.outcome == Outcome::Ok
+    }
+
+    /// Whether it was answered within this time.
+    pub fn is_in_time(&self, within: Nanos) -> bool {
+        self.is_admitted() && self.latency <= within
+    }
+}
+
+/// What is live is as it was in the last second.
+pub const RECENT: Nanos = Nanos::from_secs(1);
+
+/// The requests that have ended so far, and which of them lately.
+#[derive(Default)]
+pub struct Requests {
+    all: Vec<Seen>,
+    /// How many of them had been told at which time, as far as it is recent.
+    told: VecDeque<(Nanos, usize)>,
+}
+
+impl Requests {
+    /// These have ended by now.
+    pub fn add(&mut self, now: Nanos, ended: Vec<Seen>) {
+        if self.told.is_empty() {
+            self.told.push_back((Nanos::ZERO, 0));
+        }
+        self.all.extend(ended);
+        self.told.push_back((now, self.all.len()));
+        while self.told.len() > 2 && now.since(self.told[1].0) >= RECENT {
+            self.told.pop_front();
+        }
+    }
+
+    /// Those of about the last second, and how many seconds that is.
+    pub fn recent(&self) -> (f64, &[Seen]) {
+        match (self.told.front(), self.told.back()) {
+            (Some(&(since, first)), Some(&(now, _))) => (now.since(since).as_secs_f64(), &self.all[first..]),
+            _ => (0.0, &[]),
+        }
+    }
+
+    /// All of them.
+    pub fn all(&self) -> &[Seen] {
+        &self.all
+    }
+
+    /// The same, given away.
+    pub fn into_all(self) -> Vec<Seen> {
+        self.all
     }
 }
 

@@ -199,10 +199,24 @@ pub async fn get(admin: SocketAddr, path: &str) -> std::io::Result<String> {
     }
 }
 
+/// Has an admin address do what this path says, with nothing more to it; the error is what it answers otherwise.
+pub async fn post(admin: SocketAddr, path: &str) -> std::io::Result<()> {
+    match exchange(admin, "POST", path).await? {
+        (200, _) => Ok(()),
+        (status, why) => Err(std::io::Error::other(format!("{status} {}", why.trim()))),
+    }
+}
+
 /// What is answered at this path, however long that takes: the status, and the text.
 pub async fn ask(addr: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
+    exchange(addr, "GET", path).await
+}
+
+async fn exchange(addr: SocketAddr, method: &str, path: &str) -> std::io::Result<(u16, String)> {
     let mut stream = tokio::net::TcpStream::connect(addr).await?;
-    let request = format!("GET {path} HTTP/1.1\r\nhost: plimsoll\r\nconnection: close\r\n\r\n");
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nhost: plimsoll\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+    );
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;

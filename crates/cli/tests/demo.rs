@@ -163,6 +163,56 @@ fn an_interrupted_crowd_leaves_nothing() {
     nothing_stays(&directory);
 }
 
+/// The calm before it takes four seconds more.
+const FLEET: [&str; 3] = ["--fleet", "--duration", "8s"];
+
+#[test]
+fn a_fleet_is_let_in_what_it_can_do_and_who_needs_nothing_scarce_is_not_limited() {
+    let _turn = turn();
+    let (mut command, directory) = demo("demo-fleet", &FLEET);
+    let picture = directory.join("fleet.svg");
+    let run = command.arg("--svg").arg(&picture).output().unwrap();
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{said}");
+    let outcome: Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!((&outcome["seed"], &outcome["factor"]), (&1.into(), &4.0.into()));
+    let in_time = |of: &str| outcome["in_time_per_s"][of].as_f64().unwrap();
+    assert!((in_time("optimum") - 240.0).abs() < 0.01, "{outcome}");
+    assert!(in_time("with") > in_time("without"), "{outcome}");
+    let api = |name: &str| &outcome["apis"][name];
+    for name in ["checkout", "product"] {
+        assert!(api(name)["with"]["refused"].as_u64().unwrap() > 0, "{outcome}");
+        // Which of the two services that are too little is up to the last step.
+        let is_scarce = |why: &str| why.contains("checkout") || why.contains("recommendation");
+        assert!(api(name)["why"].as_str().is_some_and(is_scarce), "{}", api(name));
+    }
+    for name in ["cart", "home"] {
+        assert_eq!(api(name)["with"]["refused"], 0, "{name}: {}", api(name));
+        assert!(api(name)["limit_per_s"].is_null(), "{name}: {}", api(name));
+        assert!(said.contains(&format!("{name} was not limited")), "{said}");
+    }
+    for name in ["checkout", "product", "cart", "home"] {
+        assert_eq!(api(name)["without"]["refused"], 0, "nobody decides there");
+    }
+    assert!(said.contains("may enter") && said.contains("reproduce topfull"), "{said}");
+    assert!(fs::read_to_string(&picture).unwrap().starts_with("<svg"));
+    fs::remove_file(picture).unwrap();
+    nothing_stays(&directory);
+}
+
+#[test]
+fn an_interrupted_fleet_leaves_nothing() {
+    let _turn = turn();
+    let (mut command, directory) = demo("demo-fleet-interrupted", &FLEET);
+    let mut child = command.spawn().unwrap();
+    until(&mut child, "Live page:");
+    // Itself, two shops, the sentry's parent and its worker, the controller.
+    assert!(started_with(&directory).len() >= 6, "{:?}", started_with(&directory));
+    kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    nothing_stays(&directory);
+}
+
 /// On the testbed's server, which is always there. The culprit stays for half of it.
 const CULPRIT: [&str; 5] = ["--culprit", "--server", "testbed", "--duration", "12s"];
 
@@ -252,6 +302,7 @@ fn what_a_culprit_cannot_do_is_said() {
     for (arguments, words) in [
         (&["--culprit", "--crowd"][..], "--crowd"),
         (&["--culprit", "--factor", "2"], "--factor"),
+        (&["--culprit", "--fleet"], "--fleet"),
         (&["--server", "testbed"], "--culprit"),
         (&["--culprit", "--server", "oracle"], "postgresql, testbed"),
         (&["--culprit", "--duration", "2s"], "--duration 8s or more"),

@@ -43,8 +43,30 @@ fn what_is_wrong_is_said_with_its_place() {
     let path = path.to_str().unwrap();
     assert!(error(&["fleet", "run", path]).contains(&format!("{path}:4:9: there is no [service.b]")));
     assert!(error(&["fleet", "run", "/nonexistent.toml"]).contains("cannot be read"));
-    let unknown = error(&["fleet", "run", SCENARIO, "--controller", "learned"]);
-    assert!(unknown.contains("no trained model") && unknown.contains("model, mimd, topfull-bw"), "{unknown}");
+    let unknown = error(&["fleet", "run", SCENARIO, "--controller", "lerned"]);
+    assert!(unknown.contains("no such controller") && unknown.contains("model, learned, mimd"), "{unknown}");
+    let weights = error(&["fleet", "run", SCENARIO, "--controller", "learned", "--weights", path]);
+    assert!(weights.contains(&format!("{path}: this is no safetensors file")), "{weights}");
+    let training = error(&["fleet", "train", SCENARIO, "--python", "/nonexistent/python"]);
+    assert!(
+        training.contains("`/nonexistent/python` has no plimsoll_training; run training/run.sh --setup"),
+        "{training}"
+    );
+}
+
+#[test]
+fn what_was_learned_decides_and_other_weights_may_be_named() {
+    let base = concat!(env!("CARGO_MANIFEST_DIR"), "/../ratecontrol/models/base.safetensors");
+    let learned = |more: &[&str]| {
+        let run =
+            plimsoll(&[&["fleet", "run", SCENARIO, "--controller", "learned", "--json"], more].concat());
+        assert!(run.status.success() && run.stderr.is_empty(), "{}", String::from_utf8_lossy(&run.stderr));
+        run.stdout
+    };
+    let report: Value = serde_json::from_slice(&learned(&[])).unwrap();
+    assert_eq!(report["controller"], "learned");
+    assert!(report["share_of_optimum"].as_f64().unwrap() > 0.8, "{report}");
+    assert_eq!(learned(&[]), learned(&["--weights", base]));
 }
 
 #[test]

@@ -4,42 +4,46 @@
 //! It has a task of its own and reads the sentries itself, several times a second: one that hangs holds up no decision for longer than
 //! a step, and no plan at all.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use plimsoll_core::config::{Class, Config, RateDecider, Secret};
+use plimsoll_core::config::{Class, Config, ControllerRates};
 use plimsoll_core::{Nanos, Statistic};
-use plimsoll_ratecontrol::aimd::Aimd;
-use plimsoll_ratecontrol::mimd::Mimd;
+use plimsoll_ratecontrol::learned::guard::Handover;
 use plimsoll_ratecontrol::{
-    ApiSignal, Controller, Decision, Observation, RateControl, Settings, Topology, model,
+    ApiSignal, Decision, Network, Observation, RateControl, ServiceId, Settings, Topology,
 };
 use plimsoll_rlqs::fleet::Demand;
 use plimsoll_sentry::clock;
 use tokio::sync::watch;
 use tokio::task::spawn_local;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval};
 
-use crate::measure::Meter;
-use crate::outcome::Outcome;
+use crate::entries::{Entries, Seen};
 use crate::rates::{Decided, FleetRates};
-use crate::sentries::read;
 use crate::telemetry::Telemetry;
 use crate::telemetry::fleet::Directory;
+use crate::telemetry::usage::Known;
+use crate::wanted::Wanted;
+
+/// From one list of what would come to every service to the next: whoever scales them looks more seldom.
+const WANTED: Nanos = Nanos::from_secs(1);
 
 /// What decides, as the config says; nothing where nothing is to.
-pub fn settings(decider: RateDecider) -> Option<Settings> {
-    let controller = match decider {
-        RateDecider::Model => Controller::Model(model::Settings::default()),
-        RateDecider::Mimd => Controller::Mimd(Mimd::default()),
-        RateDecider::TopfullBw => Controller::Aimd(Aimd::default()),
-        RateDecider::None => return None,
+///
+/// # Errors
+/// Where the weights that it names cannot be read.
+pub fn settings(rates: &ControllerRates) -> Result<Option<Settings>, String> {
+    let read = |file: &PathBuf| {
+        let bytes = std::fs::read(file).map_err(|error| error.to_string());
+        let network = bytes.and_then(|bytes| Network::read(&bytes));
+        network.map_err(|error| format!("weights = \"{}\" cannot be read: {error}", file.display()))
     };
-    Some(Settings { controller, ..Settings::default() })
+    let learned = rates.weights.as_ref().map(read).transpose()?;
+    Ok(Settings::named(rates.decide, learned))
 }
 
 /// Decides, step by step, from here on. `addresses` are those of the sentries' admin pages. Should it end, which it does for a defect alone,
@@ -55,7 +59,7 @@ pub fn start(
     spawn_local(async move {
         let ended = deciding.await;
         log::error!(ended:?; "nobody decides rates any more");
-        rates.decide(Decided { per_s: vec![None; classes], ..Decided::default() });
+        rates.decide(Decided { per_s: vec![None; classes], ..Decided::default() }, clock::now());
     });
 }
 
@@ -66,70 +70,15 @@ async fn run(
     addresses: watch::Receiver<Vec<SocketAddr>>,
 ) {
     let step = Duration::from(step);
-    let mut entries = Entries { token: decider.config.sentry.admin_token.clone(), meters: HashMap::new() };
+    let mut entries = Entries::new(decider.config.sentry.admin_token.clone());
     let mut ticks = interval(step);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         let sentries = addresses.borrow().clone();
         let seen = entries.look(&sentries, clock::now(), step).await;
-        rates.decide(decider.step(clock::now(), rates.demand().as_deref(), &seen));
-    }
-}
-
-/// What was counted of one class at the entries since the last step.
-#[derive(Clone, Debug, Default)]
-pub struct Entered {
-    offered_per_s: f64,
-    refused_per_s: f64,
-    /// Of those sentries that say.
-    outcome: Outcome,
-}
-
-/// What was seen at the entries.
-#[derive(Debug, Default)]
-pub struct Seen {
-    classes: HashMap<String, Entered>,
-    /// Whether every sentry answered, so that sums are whole.
-    is_whole: bool,
-}
-
-/// The sentries' counters.
-struct Entries {
-    token: Option<Secret>,
-    /// By sentry and pool.
-    meters: HashMap<SocketAddr, HashMap<String, Meter>>,
-}
-
-impl Entries {
-    /// Reads all of them; one that has not answered within `patience` has not. Whoever plans says so in the log.
-    async fn look(&mut self, sentries: &[SocketAddr], now: Nanos, patience: Duration) -> Seen {
-        let token = self.token.as_ref();
-        let answers = join_all(sentries.iter().map(|&sentry| timeout(patience, read(sentry, token)))).await;
-        self.meters.retain(|sentry, _| sentries.contains(sentry));
-        let mut seen = Seen { is_whole: true, ..Seen::default() };
-        for (sentry, answer) in sentries.iter().zip(answers) {
-            let Ok(Ok(reading)) = answer else {
-                seen.is_whole = false;
-                continue;
-            };
-            let meters = self.meters.entry(*sentry).or_default();
-            for pool in &reading.pools {
-                let Some(rates) = meters.entry(pool.name.clone()).or_default().rates(now, pool) else {
-                    seen.is_whole = false;
-                    continue;
-                };
-                for rates in rates {
-                    let class = seen.classes.entry(rates.name).or_default();
-                    class.offered_per_s += rates.per_s;
-                    class.refused_per_s += rates.refused_per_s;
-                    seen.is_whole &= rates.outcome.is_some();
-                    class.outcome =
-                        std::mem::take(&mut class.outcome).and(&rates.outcome.unwrap_or_default());
-                }
-            }
-        }
-        seen
+        let now = clock::now();
+        rates.decide(decider.step(now, rates.demand().as_deref(), &seen), now);
     }
 }
 
@@ -142,6 +91,8 @@ pub struct Decider {
     control: RateControl,
     /// Up to when it was taken in how busy services are.
     told: Nanos,
+    /// When it was said last what would come to each.
+    wanted: Nanos,
 }
 
 impl Decider {
@@ -154,6 +105,7 @@ impl Decider {
             topology: Topology::default(),
             control,
             told: Nanos::ZERO,
+            wanted: Nanos::ZERO,
             config,
         }
     }
@@ -167,11 +119,14 @@ impl Decider {
         let usage = Arc::clone(&self.telemetry.usage.borrow());
         let mut services = self.directory.signals(&usage, self.told);
         services.truncate(self.topology.services());
-        self.told = usage.services.iter().map(|known| known.at).max().unwrap_or(self.told).max(self.told);
+        let figures = usage.services.iter().flat_map(Known::figures);
+        self.told = figures.map(|figure| figure.at).fold(self.told, Nanos::max);
         let class = |(at, class): (usize, &Class)| signal(class, demand.and_then(|all| all.get(at)), seen);
         let apis: Vec<ApiSignal> = self.config.classes.iter().enumerate().map(class).collect();
         let step = self.control.step(now, &self.topology, &Observation { services: &services, apis: &apis });
-        let name = |service| self.directory.name(service).unwrap_or("?").to_owned();
+        let directory = &self.directory;
+        let name = |service| directory.name(service).unwrap_or("?").to_owned();
+        step.handovers.iter().for_each(|handover| say_handover(&self.config.classes, handover));
         let mut why = vec![None; apis.len()];
         for decision in step.decisions {
             let class = &self.config.classes[decision.api.index()].name;
@@ -183,7 +138,15 @@ impl Decider {
             say(class, decision, &reason);
             why[decision.api.index()] = Some(reason);
         }
-        Decided { per_s: step.rates.to_vec(), why, overloaded: step.overload.iter().map(name).collect() }
+        let (per_s, overloaded) = (step.rates.to_vec(), step.overload.iter().map(name).collect());
+        let causes = (0..apis.len()).map(|api| self.control.target(api).map(name)).collect();
+        let is_due = now.since(self.wanted) >= WANTED;
+        let wanted = is_due.then(|| {
+            self.wanted = now;
+            let services = (0..self.topology.services() as u32).map(ServiceId);
+            services.map(|service| (name(service), Wanted::of(&self.topology, service, &apis))).collect()
+        });
+        Decided { per_s, why, causes, overloaded, wanted }
     }
 }
 
@@ -194,6 +157,13 @@ fn say(class: &str, decision: &Decision, reason: &str) {
         (Some(_), None) => log::info!(class, reason; "entry open"),
         _ => {}
     }
+}
+
+/// Who decides is news, too.
+fn say_handover(classes: &[Class], handover: &Handover) {
+    let names: Vec<&str> = handover.apis.iter().map(|api| classes[api.index()].name.as_str()).collect();
+    let (to, reason) = (handover.reason.to(), handover.reason);
+    log::warn!(classes:? = names, to, reason:%; "rates in other hands");
 }
 
 /// What is known of one class in this step.
@@ -221,12 +191,14 @@ fn signal(class: &Class, demand: Option<&Demand>, seen: &Seen) -> ApiSignal {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_core::config::parse;
+    use plimsoll_core::config::{RateDecider, parse};
     use plimsoll_ratecontrol::paths::{ApiPaths, PathBranch, Paths, Visit};
 
     use super::*;
+    use crate::entries::Entered;
+    use crate::outcome::Outcome;
     use crate::telemetry::Learnt;
-    use crate::telemetry::usage::{Known, Usage};
+    use crate::telemetry::usage::{Figure, Usage};
 
     const STEP: Nanos = Nanos::from_millis(250);
 
@@ -247,10 +219,13 @@ mod tests {
 
     impl Shop {
         fn new(decider: RateDecider) -> Shop {
-            let text = "[pool.shop]\nservers = [\"127.0.0.1:1\"]
+            let text = "[controller.rates]\n[pool.shop]\nservers = [\"127.0.0.1:1\"]
                 [class.browse]\nmatch = [{ path = \"/product/{id}\" }]\nslo = { p95 = \"200ms\" }
                 [class.cart]\nmatch = [{ path = \"/cart\" }]\nslo = { p95 = \"200ms\" }";
-            let config = parse::<Config>(text, "").unwrap_or_else(|errors| panic!("{errors}")).0;
+            let mut config = parse::<Config>(text, "").unwrap_or_else(|errors| panic!("{errors}")).0;
+            let rates = config.controller.rates.as_mut().unwrap();
+            rates.decide = decider;
+            let settings = settings(rates).unwrap().unwrap();
             let api = |operation: &str, services: &[&str]| ApiPaths {
                 service: "frontend".into(),
                 operation: operation.into(),
@@ -264,7 +239,7 @@ mod tests {
             let (learnt, learnt_now) = watch::channel(Arc::new(learnt));
             let (usage, usage_now) = watch::channel(Arc::default());
             let telemetry = Telemetry { learnt: learnt_now, usage: usage_now, listening: Vec::new() };
-            let decider = Decider::new(config, telemetry, settings(decider).unwrap());
+            let decider = Decider::new(config, telemetry, settings);
             let limits = Decided { per_s: vec![None; 3], ..Decided::default() };
             Shop { decider, usage, _learnt: learnt, now: Nanos::from_secs(1), limits, reasons: Vec::new() }
         }
@@ -276,11 +251,11 @@ mod tests {
                 let enters =
                     |at: usize, sent: f64| self.limits.per_s[at].map_or(sent, |limit| sent.min(limit));
                 let (browse, cart) = (enters(0, browse_per_s), enters(1, cart_per_s));
-                let known = |service: &str, utilization: f64| Known {
+                let known = |service: &str, value: f64| Known {
                     service: service.to_owned(),
-                    utilization,
-                    at: self.now,
-                    changed: self.now,
+                    utilization: Some(Figure { value, at: self.now, changed: self.now }),
+                    queue_s: None,
+                    served_per_s: None,
                 };
                 let services = vec![
                     known("catalog", (browse / 100.0).min(1.0)),
@@ -327,12 +302,41 @@ mod tests {
             assert_eq!(shop.limits.per_s[1..], [None; 2], "{decider}");
             assert!(shop.reasons.iter().any(|reason| reason.contains("for catalog")), "{:?}", shop.reasons);
             shop.run(30, 30.0, 500.0);
-            assert_eq!(
-                shop.limits,
-                Decided { per_s: vec![None; 3], why: vec![None; 3], overloaded: Vec::new() },
-                "{decider}"
-            );
+            let Decided { per_s, why, causes, overloaded, .. } = &shop.limits;
+            assert_eq!(*per_s, [None; 3], "{decider}");
+            assert!(why.iter().chain(causes).all(Option::is_none) && overloaded.is_empty(), "{decider}");
         }
+    }
+
+    #[test]
+    fn a_queue_and_what_is_done_are_enough_to_decide_by() {
+        let mut shop = Shop::new(RateDecider::Model);
+        let (mut waiting, mut longest) = (0.0_f64, 0.0_f64);
+        for step in 0..4 * 30 {
+            shop.now += STEP;
+            let sent: f64 = if step < 20 { 60.0 } else { 300.0 };
+            let browse = shop.limits.per_s[0].map_or(sent, |limit| sent.min(limit));
+            let before = waiting;
+            waiting = (waiting + (browse - 100.0) / 4.0).max(0.0);
+            let told = |value| Some(Figure { value, at: shop.now, changed: shop.now });
+            let catalog = Known {
+                service: "catalog".to_owned(),
+                utilization: None,
+                queue_s: told(waiting / 100.0),
+                served_per_s: told(browse - 4.0 * (waiting - before)),
+            };
+            shop.usage.send_replace(Arc::new(Usage { services: vec![catalog], ..Usage::default() }));
+            let demand = [(sent, browse), (0.0, 0.0), (0.0, 0.0)];
+            let demand =
+                demand.map(|(offered_per_s, admitted_per_s)| Demand { offered_per_s, admitted_per_s });
+            shop.limits = shop.decider.step(shop.now, Some(&demand), &Seen::default());
+            // What had come before it was known is worked off within three seconds.
+            longest = if step > 32 { longest.max(waiting) } else { 0.0 };
+        }
+        let limit = shop.limits.per_s[0].expect("a limit");
+        assert!((90.0..=110.0).contains(&limit), "{limit}");
+        assert!(longest < 20.0, "{longest} wait");
+        assert_eq!(shop.limits.causes[0].as_deref(), Some("catalog"));
     }
 
     #[test]
@@ -345,6 +349,21 @@ mod tests {
             shop.limits = shop.decider.step(shop.now, None, &Seen::default());
         }
         assert_eq!(shop.limits.per_s, [None; 3], "nothing was heard for minutes");
+    }
+
+    #[test]
+    fn a_service_that_was_never_seen_in_a_trace_limits_nobody_however_busy() {
+        let mut shop = Shop::new(RateDecider::Model);
+        for _ in 0..4 * 20 {
+            shop.now += STEP;
+            let all = Figure { value: 1.0, at: shop.now, changed: shop.now };
+            let service = "unheard of".to_owned();
+            let busy = Known { service, utilization: Some(all), queue_s: None, served_per_s: None };
+            shop.usage.send_replace(Arc::new(Usage { services: vec![busy], ..Usage::default() }));
+            let demand = Demand { offered_per_s: 300.0, admitted_per_s: 300.0 };
+            let decided = shop.decider.step(shop.now, Some(&[demand; 3]), &shop.seen(300.0, 300.0));
+            assert_eq!((decided.per_s, decided.overloaded), (vec![None; 3], Vec::new()));
+        }
     }
 
     #[test]

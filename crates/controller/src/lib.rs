@@ -19,10 +19,10 @@ mod admin;
 mod ask;
 mod backoff;
 mod decide;
+mod entries;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
 mod lead;
-mod lease;
 mod measure;
 mod metrics;
 mod more_sentries;
@@ -35,3 +35,4 @@ mod reading;
 mod run;
 mod sentries;
 mod status;
+mod wanted;

@@ -18,8 +18,10 @@ pub struct Rates {
     pub per_s: f64,
     /// Requests a second that were refused.
     pub refused_per_s: f64,
+    /// Those of them that the fleet's rate kept out.
+    pub over_rate_per_s: f64,
     /// Requests a second that were served.
-    served_per_s: f64,
+    pub served_per_s: f64,
     /// Mean service time in seconds, and its squared coefficient of variation.
     service: Option<(f64, f64)>,
     /// How it went for those that were served, where the sentry says.
@@ -30,7 +32,7 @@ pub struct Rates {
 #[derive(Debug, Default)]
 pub struct Meter {
     at: Nanos,
-    counted: HashMap<String, [f64; 3]>,
+    counted: HashMap<String, [f64; 4]>,
     responses: HashMap<String, Responses>,
 }
 
@@ -41,8 +43,8 @@ impl Meter {
         let counters = pool
             .classes
             .iter()
-            .map(|class| Some((class.name.clone(), [class.offered?, class.refused?, class.served?])));
-        let counters: HashMap<String, [f64; 3]> = counters.collect::<Option<_>>()?;
+            .map(|c| Some((c.name.clone(), [c.offered?, c.refused?, c.served?, c.over_rate?])));
+        let counters: HashMap<String, [f64; 4]> = counters.collect::<Option<_>>()?;
         let before = std::mem::replace(&mut self.counted, counters);
         let span_s = at.since(std::mem::replace(&mut self.at, at)).as_secs_f64();
         let responses =
@@ -55,6 +57,7 @@ impl Meter {
                 name: class.name.clone(),
                 per_s: rate(0)?,
                 refused_per_s: rate(1)?,
+                over_rate_per_s: rate(3)?,
                 served_per_s: rate(2)?,
                 service: class.service,
                 outcome: class
@@ -67,14 +70,20 @@ impl Meter {
     }
 }
 
-/// What all sentries together saw of the classes of one pool.
-pub fn combine<'a>(classes: &[&'a Class], sentries: &[Vec<Rates>]) -> Vec<ClassLoad<'a>> {
+/// What all sentries together saw of the classes of one pool. Of a class that the fleet limits for the sake of `elsewhere`, another service
+/// than the pool's, what its rate kept out is nothing that more of the pool's servers would let in, and does not count.
+pub fn combine<'a>(
+    classes: &[&'a Class],
+    sentries: &[Vec<Rates>],
+    elsewhere: impl Fn(&Class) -> bool,
+) -> Vec<ClassLoad<'a>> {
     let of_class = |class: &&'a Class| {
         let rates: Vec<&Rates> = sentries.iter().flatten().filter(|rates| rates.name == class.name).collect();
         let sum = |of: fn(&Rates) -> f64| rates.iter().map(|rates| of(rates)).sum::<f64>();
+        let aside = if elsewhere(class) { sum(|rates| rates.over_rate_per_s) } else { 0.0 };
         ClassLoad {
-            per_s: sum(|rates| rates.per_s),
-            refused_per_s: sum(|rates| rates.refused_per_s),
+            per_s: (sum(|rates| rates.per_s) - aside).max(0.0),
+            refused_per_s: (sum(|rates| rates.refused_per_s) - aside).max(0.0),
             service: mean_service(&rates),
             revenue: class.revenue,
             slo: &class.slo,
@@ -108,6 +117,7 @@ mod tests {
             name: "gold".to_owned(),
             offered: Some(offered),
             refused: Some(refused),
+            over_rate: Some(refused / 2.0),
             served: Some(offered - refused),
             service: Some((0.02, 1.0)),
             responses: None,
@@ -147,6 +157,7 @@ mod tests {
             name: "gold".to_owned(),
             per_s,
             refused_per_s: 1.0,
+            over_rate_per_s: 0.5,
             served_per_s: per_s,
             service: Some((mean_s, 0.0)),
             outcome: None,
@@ -163,7 +174,13 @@ mod tests {
                 .clone()
         };
         let sentries = [vec![rates(30.0, 0.01)], vec![rates(10.0, 0.03)]];
-        let load = &combine(&[&class], &sentries)[0];
+        let aside = &combine(&[&class], &sentries, |class| class.name == "gold")[0];
+        assert_eq!(
+            (aside.per_s, aside.refused_per_s),
+            (39.0, 1.0),
+            "what the rate kept out for others' sake"
+        );
+        let load = &combine(&[&class], &sentries, |_| false)[0];
         assert_eq!((load.per_s, load.refused_per_s), (40.0, 2.0));
         let (mean, scv) = load.service.unwrap();
         assert!((mean - 0.015).abs() < 1e-9, "{mean}");

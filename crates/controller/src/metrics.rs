@@ -4,8 +4,9 @@ use plimsoll_sentry::admin::scrape::{self, Family, Rows};
 use prometheus_client::metrics::MetricType::{Counter, Gauge};
 
 use crate::admin::Seen;
-use crate::status::{ClassRate, PoolStatus, RatesStatus, SentryStatus, Status};
+use crate::status::{ClassRate, Leadership, PoolStatus, RatesStatus, SentryStatus, Status};
 use crate::telemetry;
+use crate::wanted::Wanted;
 
 /// The metrics now.
 pub fn render(seen: &Seen<'_>) -> String {
@@ -30,10 +31,42 @@ fn planned(status: &Status) -> Vec<Family> {
         let classes = status.rates.iter().flat_map(|rates| &rates.classes);
         classes.filter_map(|class| Some((vec![("class", class.name.clone())], of(class)?))).collect()
     };
+    // Names from the config alone: those that spans bring along are at /plan.
+    let services = |of: fn(&Wanted) -> f64| -> Rows {
+        let all = status.rates.iter().flat_map(|rates| &rates.services.0);
+        let configured = all.filter(|(name, _)| status.services.contains(name));
+        configured.map(|(name, wanted)| (vec![("service", name.clone())], of(wanted))).collect()
+    };
     let of_rates = |of: fn(&RatesStatus) -> f64| -> Rows {
         status.rates.iter().map(|rates| (Vec::new(), of(rates))).collect()
     };
+    let leads = |of: fn(&Leadership) -> f64| -> Rows {
+        status.leadership.iter().map(|leadership| (Vec::new(), of(leadership))).collect()
+    };
     vec![
+        (
+            "plimsoll_controller_leads",
+            "Whether this controller is the one that acts",
+            Gauge,
+            leads(|leadership| f64::from(u8::from(leadership.leads))),
+        ),
+        (
+            "plimsoll_controller_revision",
+            "Of this leader; higher than that of all before it",
+            Gauge,
+            status
+                .leadership
+                .iter()
+                .filter_map(|leadership| leadership.revision)
+                .map(|revision| (Vec::new(), revision as f64))
+                .collect(),
+        ),
+        (
+            "plimsoll_controller_election_failures",
+            "Requests to the etcd that failed",
+            Counter,
+            leads(|leadership| leadership.failures as f64),
+        ),
         (
             "plimsoll_controller_rate_streams",
             "Sentries' workers and Envoys that report and get rates",
@@ -63,6 +96,18 @@ fn planned(status: &Status) -> Vec<Family> {
             "Responses within the objective, as the sentries count them",
             Gauge,
             rates(&|class| class.goodput_per_s),
+        ),
+        (
+            "plimsoll_controller_service_offered_per_second",
+            "Calls of a service that is a pool, if all that is sent were let into the fleet",
+            Gauge,
+            services(|wanted| wanted.offered_per_s),
+        ),
+        (
+            "plimsoll_controller_service_admitted_per_second",
+            "Calls of it that come of what is let in",
+            Gauge,
+            services(|wanted| wanted.admitted_per_s),
         ),
         (
             "plimsoll_controller_rate_nonsense",

@@ -39,6 +39,8 @@ pub struct PoolReading {
     pub name: String,
     /// Requests that all its servers work on at once.
     pub slots: Option<u32>,
+    /// How long a request that comes now waits, in seconds; nothing of a sentry that does not say.
+    pub wait_s: Option<f64>,
     /// Its servers.
     pub servers: Vec<ServerReading>,
     /// Servers that it no longer has and that still work on requests of its.
@@ -67,6 +69,8 @@ pub struct ClassReading {
     pub offered: Option<f64>,
     /// Requests that were refused.
     pub refused: Option<f64>,
+    /// Those of them that the fleet's rate kept out; none of a sentry that does not say.
+    pub over_rate: Option<f64>,
     /// Requests that were served.
     pub served: Option<f64>,
     /// Mean service time in seconds, and its squared coefficient of variation; nothing before the first was served.
@@ -112,6 +116,11 @@ impl Reader {
         number
     }
 
+    /// One that an older sentry does not know of.
+    fn said(&mut self, of: &Value, key: &str, most: f64) -> Option<f64> {
+        if of[key].is_null() { None } else { self.number(of, key, most) }
+    }
+
     fn name(&mut self, of: &Value) -> Option<String> {
         let name = of["name"].as_str().map(str::to_owned);
         self.nonsense += u64::from(name.is_none());
@@ -123,6 +132,7 @@ impl Reader {
         Some(PoolReading {
             name: self.name(pool)?,
             slots: self.number(pool, "slots", MOST_SLOTS).map(|slots| slots as u32),
+            wait_s: self.said(pool, "wait_ms", LONGEST_MS).map(|ms| ms / 1e3),
             servers: list("servers").iter().filter_map(|server| self.server(server)).collect(),
             leaving: list("leaving").iter().filter_map(|server| self.server(server)).collect(),
             classes: list("classes").iter().filter_map(|class| self.class(class)).collect(),
@@ -169,6 +179,11 @@ impl Reader {
             name: self.name(class)?,
             offered: self.number(class, "offered", MOST_REQUESTS),
             refused: self.number(class, "refused", MOST_REQUESTS),
+            over_rate: if class["over_rate"].is_null() {
+                Some(0.0)
+            } else {
+                self.number(class, "over_rate", MOST_REQUESTS)
+            },
             served: self.number(class, "served", MOST_REQUESTS),
             service,
             responses: if class["response_ms"].is_null() { None } else { self.responses(class) },
@@ -181,9 +196,9 @@ mod tests {
     use super::*;
 
     const SOUND: &str = r#"{"sentry":{"busy":0.42,"draining":false,"share":{"part":0,"of":1}},
-        "pools":[{"name":"shop","slots":8,"queued":3,
+        "pools":[{"name":"shop","slots":8,"queued":3,"wait_ms":75.0,
           "servers":[{"address":"127.0.0.1:9101","up":true,"in_flight":4},{"address":"http://127.0.0.1:9102","up":false,"in_flight":0}],
-          "classes":[{"name":"gold","priority":1,"revenue":10.0,"min_rate_per_s":5,"offered":100,"admitted":90,"refused":10,"served":80,
+          "classes":[{"name":"gold","priority":1,"revenue":10.0,"min_rate_per_s":5,"offered":100,"admitted":90,"refused":10,"over_rate":4,"served":80,
             "service_mean_ms":25.0,"service_scv":0.5,"good":70,"response_ms":[[30.5,60],[120,20]]}]}]}"#;
 
     #[test]
@@ -194,13 +209,16 @@ mod tests {
             (Some(0.42), false, Some((0, 1)), 0)
         );
         let pool = &reading.pools[0];
-        assert_eq!((&*pool.name, pool.slots, pool.servers.len()), ("shop", Some(8), 2));
+        assert_eq!(
+            (&*pool.name, pool.slots, pool.wait_s, pool.servers.len()),
+            ("shop", Some(8), Some(0.075), 2)
+        );
         assert_eq!(pool.servers[1].server, "127.0.0.1:9102".parse().unwrap());
         assert!(pool.servers[0].up && !pool.servers[1].up);
         let class = &pool.classes[0];
         assert_eq!(
-            (class.offered, class.refused, class.service),
-            (Some(100.0), Some(10.0), Some((0.025, 0.5)))
+            (class.offered, class.refused, class.over_rate, class.service),
+            (Some(100.0), Some(10.0), Some(4.0), Some((0.025, 0.5)))
         );
         let responses = class.responses.as_ref().unwrap();
         assert_eq!(

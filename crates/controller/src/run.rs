@@ -1,4 +1,4 @@
-//! The controller at work: takes the lease, then looks, plans and tells, round by round.
+//! The controller at work: waits until it leads, then looks, plans and tells, round by round, for as long as it does.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::Nanos;
-use plimsoll_core::config::{Class, Config, Mode, Server, Workers};
+use plimsoll_core::config::{Class, Config, Mode, Pool, RateDecider, Server, Workers};
 use plimsoll_provisioning::demand::Demand;
 use plimsoll_provisioning::fleet::Fleet;
 use plimsoll_provisioning::planner::{Plan, Reason};
@@ -20,7 +20,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use crate::actuator::Actuator;
 use crate::admin::Admin;
 use crate::decide::{self, Decider};
-use crate::lead::{Signals, lead};
+use crate::lead::{Seat, Signals, Term};
 use crate::measure::{Rates, combine};
 use crate::more_sentries::{self, NextShare};
 use crate::outcome::Outcome;
@@ -29,7 +29,7 @@ use crate::provider::{Reality, Traffic};
 use crate::rates::FleetRates;
 use crate::sentries::Sentries;
 use crate::status::{Change, MoreSentries, SentryStatus, Status};
-use crate::telemetry;
+use crate::telemetry::{self, Telemetry};
 
 /// How long servers may take to end with `--stop-servers`, beside their own time-outs.
 const STOPPING: Duration = Duration::from_secs(5);
@@ -62,26 +62,97 @@ pub fn run(options: Options) -> Result<(), String> {
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start: {error}"))?;
-    let tasks = LocalSet::new();
-    tasks.block_on(&runtime, async {
+    runtime.block_on(async {
         let mut signals = Signals::new().map_err(|error| format!("cannot catch signals: {error}"))?;
-        let acts = options.config.controller.mode == Mode::Enforce;
-        let lease = match acts {
-            true => match lead(&options.config.controller.state, &mut signals).await? {
-                Some(lease) => Some(lease),
-                None => return Ok(()),
-            },
+        if options.config.controller.mode != Mode::Enforce {
             // Whoever does not act is in nobody's way.
-            false => None,
-        };
-        let revision = lease.as_ref().map(|lease| lease.revision);
-        let mut controller = Controller::start(&options, revision).await?;
-        controller.serve(&mut signals).await;
-        if acts && options.stop_servers {
-            controller.stop_servers(&mut signals).await;
+            let place = Place::start(&options).await?;
+            let term = LocalSet::new();
+            return term
+                .run_until(async {
+                    Controller::start(&options, &place, None).await?.serve(&mut signals).await;
+                    Ok(())
+                })
+                .await;
         }
-        Ok(())
+        let mut seat = Seat::of(&options.config.controller)?;
+        let ended = hold(&options, &mut seat, &mut signals).await;
+        seat.leave().await;
+        ended
     })
+}
+
+/// Acts whenever it leads, until it is told to end.
+async fn hold(options: &Options, seat: &mut Seat, signals: &mut Signals) -> Result<(), String> {
+    let mut place = None;
+    if seat.is_shared() {
+        place = Some(Place::start(options).await?.shows(seat));
+    }
+    loop {
+        let term = tokio::select! {
+            term = seat.take() => term?,
+            () = signals.wait() => return Ok(()),
+        };
+        let place: &Place = match &place {
+            Some(place) => place,
+            None => place.insert(Place::start(options).await?.shows(seat)),
+        };
+        // Whatever it has begun ends with it, wherever it has got to.
+        let tasks = LocalSet::new();
+        let acting = tasks.run_until(async {
+            let mut controller = Controller::start(options, place, Some(&term)).await?;
+            controller.serve(signals).await;
+            if options.stop_servers {
+                controller.stop_servers(signals).await;
+            }
+            Ok(())
+        });
+        tokio::select! {
+            biased;
+            () = seat.lost(&term) => {}
+            ended = acting => return ended,
+        }
+        place.status.send_modify(Status::stand_by);
+    }
+}
+
+/// What a controller has whether it leads or not: what it shows, and what it learns.
+struct Place {
+    status: watch::Sender<Status>,
+    telemetry: Option<Telemetry>,
+}
+
+impl Place {
+    async fn start(options: &Options) -> Result<Place, String> {
+        let settings = &options.config.controller;
+        let services = options.config.pools.iter().filter_map(|pool| pool.service.clone()).collect();
+        let (status, shown) = watch::channel(Status { services, ..Status::new(settings.mode) });
+        let telemetry = settings.telemetry.as_ref().map(telemetry::start).transpose()?;
+        if let Some(telemetry) = &telemetry {
+            log::info!(listening:? = telemetry.listening; "the fleet is learnt");
+        }
+        let (token, classes) = (settings.admin_token.clone(), options.config.classes.clone());
+        let admin = Admin { token, status: shown, telemetry: telemetry.clone(), classes };
+        let bound = admin.start(settings.admin).await;
+        let bound = bound.map_err(|error| format!("cannot listen on {}: {error}", settings.admin))?;
+        log::info!(admin:% = bound, mode:% = settings.mode; "controller ready");
+        Ok(Place { status, telemetry })
+    }
+
+    /// Shows who leads, too.
+    fn shows(self, seat: &Seat) -> Place {
+        let (mut leadership, status) = (seat.leadership(), self.status.clone());
+        tokio::spawn(async move {
+            loop {
+                let now = leadership.borrow_and_update().clone();
+                status.send_modify(|status| status.leadership = Some(now));
+                if leadership.changed().await.is_err() {
+                    return;
+                }
+            }
+        });
+        self
+    }
 }
 
 struct Controller {
@@ -107,11 +178,13 @@ struct Controller {
     traffic: watch::Sender<Traffic>,
     changed: Rc<Notify>,
     status: watch::Sender<Status>,
+    /// While this lasts it may act; nothing where it does not act at all.
+    term: Option<Term>,
 }
 
 impl Controller {
-    /// Of a leader of this revision; of nobody who acts, where there is none.
-    async fn start(options: &Options, revision: Option<u64>) -> Result<Controller, String> {
+    /// Of a leader of this term; of nobody who acts, where there is none.
+    async fn start(options: &Options, place: &Place, term: Option<&Term>) -> Result<Controller, String> {
         let config = options.config.clone();
         let settings = &config.controller;
         let (traffic, known) = watch::channel(Traffic::default());
@@ -153,27 +226,22 @@ impl Controller {
             _ => None,
         };
         let rates = match &settings.rates {
-            Some(rates) => Some(Rc::new(FleetRates::start(rates, &config.classes, revision).await?)),
+            Some(rates) => {
+                // What is left is for whoever decides to find out about, step by step.
+                let decides = place.telemetry.is_some() && rates.decide != RateDecider::None;
+                let estate = term.and_then(|term| term.estate.clone()).filter(|_| decides);
+                Some(Rc::new(FleetRates::start(rates, &config.classes, term, estate).await?))
+            }
             None => None,
         };
-        let (status, shown) = watch::channel(Status::new(settings.mode));
-        let telemetry = settings.telemetry.as_ref().map(telemetry::start).transpose()?;
-        if let Some(telemetry) = &telemetry {
-            log::info!(listening:? = telemetry.listening; "the fleet is learnt");
-        }
         let (entries, followed) = watch::channel(Vec::new());
-        if let (Some(rates), Some(settings), Some(telemetry)) = (&rates, &settings.rates, &telemetry)
+        if let (Some(rates), Some(settings), Some(telemetry)) = (&rates, &settings.rates, &place.telemetry)
             && config.controller.mode != Mode::Off
-            && let Some(how) = decide::settings(settings.decide)
+            && let Some(how) = decide::settings(settings)?
         {
             let decider = Decider::new(config.clone(), telemetry.clone(), how);
             decide::start(decider, settings.interval, Rc::clone(rates), followed);
         }
-        let token = settings.admin_token.clone();
-        let admin = Admin { token, status: shown, telemetry, classes: config.classes.clone() };
-        let bound = admin.start(settings.admin).await;
-        let bound = bound.map_err(|error| format!("cannot listen on {}: {error}", settings.admin))?;
-        log::info!(admin:% = bound, mode:% = settings.mode; "controller ready");
         Ok(Controller {
             fleet: Fleet::new(planners, cap),
             pools: provisioned,
@@ -191,7 +259,8 @@ impl Controller {
             outcomes: Vec::new(),
             traffic,
             changed,
-            status,
+            status: place.status.clone(),
+            term: term.cloned(),
             config,
         })
     }
@@ -285,7 +354,9 @@ impl Controller {
             };
             let classes = self.classes(index);
             let demand = rates[index].as_ref().filter(|_| is_known && knows_slots);
-            demands.push(demand.map(|rates| Demand::of(&combine(&classes, rates), pool.ladder.as_ref())));
+            let elsewhere = |class: &Class| self.is_for_another(pool, class);
+            let load = |rates: &Vec<Vec<Rates>>| combine(&classes, rates, elsewhere);
+            demands.push(demand.map(|rates| Demand::of(&load(rates), pool.ladder.as_ref())));
         }
         let had: Vec<u32> = (0..self.pools.len()).map(|i| self.fleet.planner(i).servers()).collect();
         let plans = self.fleet.plan(now, &demands);
@@ -293,6 +364,15 @@ impl Controller {
             self.carry_out(i, had[i], plan);
             self.pools[i].demand = demand;
         }
+    }
+
+    /// Whether the fleet limits a class for the sake of another service than the one that a pool is.
+    fn is_for_another(&self, pool: &Pool, class: &Class) -> bool {
+        let place = self.config.classes.iter().position(|of| of.name == class.name);
+        let (Some(rates), Some(service), Some(place)) = (&self.rates, &pool.service, place) else {
+            return false;
+        };
+        rates.is_for_another(place, service)
     }
 
     fn carry_out(&mut self, i: usize, had: u32, plan: Plan) {
@@ -351,7 +431,7 @@ impl Controller {
 
     /// Tells the sentries what there is, where it acts, and notes the state of everything.
     async fn tell(&mut self) {
-        if self.mode() == Mode::Enforce {
+        if self.term.as_ref().is_some_and(|term| term.tenure.lasts(clock::now())) {
             let now = clock::now();
             let more = self.more_sentries.as_ref().map(Actuator::reality).unwrap_or_default();
             self.next_share.set(None);

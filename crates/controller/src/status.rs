@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use plimsoll_core::config::Mode;
 use serde::{Serialize, Serializer};
 
+use crate::wanted::Wanted;
+
 /// Changes of plan that are kept; the oldest goes first.
 const KEPT: usize = 100;
 
@@ -14,6 +16,8 @@ pub struct Status {
     /// Whether it acts.
     #[serde(serialize_with = "as_text")]
     pub mode: Mode,
+    /// Who leads; nothing where this one would not act if it did.
+    pub leadership: Option<Leadership>,
     /// The sentries, in the order of their shares.
     pub sentries: Vec<SentryStatus>,
     /// The further ones, where there may be any.
@@ -22,6 +26,9 @@ pub struct Status {
     pub pools: Vec<PoolStatus>,
     /// What may enter the fleet, where this sets rates and leads, or would set them if it acted.
     pub rates: Option<RatesStatus>,
+    /// Services that pools are.
+    #[serde(skip)]
+    pub services: Vec<String>,
     /// What changed, the latest last.
     pub changes: VecDeque<Change>,
     /// Values that sentries reported and that cannot be.
@@ -32,6 +39,23 @@ pub struct Status {
 
 fn as_text<S: Serializer>(mode: &Mode, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(mode)
+}
+
+/// Who leads, as far as this controller knows.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Leadership {
+    /// What says so: "file" or "etcd".
+    pub by: &'static str,
+    /// Whether it is this one.
+    pub leads: bool,
+    /// With this revision.
+    pub revision: Option<u64>,
+    /// What it is called, where that is known.
+    pub leader: Option<String>,
+    /// What is wrong with the etcd.
+    pub trouble: Option<String>,
+    /// Requests to it that failed.
+    pub failures: u64,
 }
 
 /// One sentry.
@@ -102,12 +126,24 @@ pub struct RatesStatus {
     pub streams: usize,
     /// Services that are overloaded, as far as is known.
     pub overloaded: Vec<String>,
+    /// What would come to each service of the fleet if all that is sent were let in, as of a second ago at most.
+    pub services: Services,
     /// In the order of the config.
     pub classes: Vec<ClassRate>,
     /// Reports of buckets that stand for no class.
     pub unknown: u64,
     /// Reports that cannot be.
     pub nonsense: u64,
+}
+
+/// Services by name, a map in JSON.
+#[derive(Clone, Debug, Default)]
+pub struct Services(pub Vec<(String, Wanted)>);
+
+impl Serialize for Services {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, wanted)| (name, wanted)))
+    }
 }
 
 /// One class, at all that report.
@@ -151,14 +187,23 @@ impl Status {
     pub fn new(mode: Mode) -> Status {
         Status {
             mode,
+            leadership: None,
             sentries: Vec::new(),
             more_sentries: None,
             pools: Vec::new(),
             rates: None,
+            services: Vec::new(),
             changes: VecDeque::with_capacity(KEPT),
             nonsense: 0,
             sentry_failures: 0,
         }
+    }
+
+    /// It acts no more: nothing of what it saw and did is still so, but what it has changed.
+    pub fn stand_by(&mut self) {
+        let changes = std::mem::take(&mut self.changes);
+        let (leadership, services) = (self.leadership.take(), std::mem::take(&mut self.services));
+        *self = Status { changes, leadership, services, ..Status::new(self.mode) };
     }
 
     /// Notes a change, and says it in the log.

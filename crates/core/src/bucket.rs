@@ -7,6 +7,17 @@ use crate::sync::{AtomicU64, Ordering::Relaxed};
 /// The gap of a bucket that lets nothing in.
 const NOTHING: u64 = u64::MAX;
 
+/// What a bucket holds that keeps a rate: what comes in so many seconds.
+const DEPTH_S: f64 = 0.05;
+/// And at least so many, or a rate of a few a second would be lost to every two requests that come together. Of requests that come at
+/// random, half again as many as the rate, one in a hundred tokens is lost to a bucket of eight being full.
+pub const LEAST_BURST: u32 = 8;
+
+/// What a bucket of so many requests a second holds: a twentieth of a second's worth, and eight at least.
+pub fn burst_of(per_s: f64) -> u32 {
+    ((per_s * DEPTH_S) as u32).max(LEAST_BURST)
+}
+
 /// One bucket, shared by all who ask. Lock-free; on a cache line of its own, as every request that passes writes it.
 #[derive(Debug)]
 #[repr(align(64))]
@@ -16,6 +27,18 @@ pub struct TokenBucket {
     /// What it holds, as time at the rate.
     depth_ns: AtomicU64,
     empty_at: AtomicU64,
+}
+
+impl Clone for TokenBucket {
+    /// One of its own in the same state, for a simulation that goes two ways.
+    fn clone(&self) -> TokenBucket {
+        let copy = |of: &AtomicU64| AtomicU64::new(of.load(Relaxed));
+        TokenBucket {
+            gap_ns: copy(&self.gap_ns),
+            depth_ns: copy(&self.depth_ns),
+            empty_at: copy(&self.empty_at),
+        }
+    }
 }
 
 impl TokenBucket {

@@ -12,6 +12,16 @@ use crate::search::{Search, Verdict};
 /// tried now and then; that the pool is somewhat smaller costs nothing while it keeps all CPUs busy.
 const AIM: f64 = 0.7;
 
+/// Who wants all of a CPU leaves so many of them no doubt that all CPUs are busy.
+const MOST_FIRST: f64 = 4.0;
+
+/// How many workers to begin with on so many CPUs: as many as are slowed to what is aimed at if each wants all of a CPU, or as many as keep all
+/// CPUs busy, if those are fewer. Where workers want less, they are as many as may be after a few looks; from too many it takes longer, as each
+/// has to end its work first.
+pub fn first(cpus: usize, bound: f64) -> i64 {
+    (cpus as f64 * aim(bound).min(MOST_FIRST)).round() as i64
+}
+
 /// Sizes a pool of workers.
 #[derive(Clone, Debug)]
 pub struct SheepDog {
@@ -31,17 +41,29 @@ impl SheepDog {
     }
 
     /// Takes the slowdowns of all workers, with [`SheepDog::workers`] of them in force for long enough to show (predicted ones show it
-    /// at once), and returns how many there are to be next. When no worker has anything to do, nothing is learnt.
-    pub fn measured(&mut self, now: Nanos, slowdowns: impl IntoIterator<Item = f64>) -> i64 {
+    /// at once), and returns how many there are to be next. When no worker has anything to do, nothing is learnt. Nor are there to be more while
+    /// `more_would_help` is false: where no CPU is idle, more workers only share it.
+    pub fn measured(
+        &mut self,
+        now: Nanos,
+        slowdowns: impl IntoIterator<Item = f64>,
+        more_would_help: bool,
+    ) -> i64 {
         let Some(worst) = slowdowns.into_iter().reduce(f64::max) else { return self.workers() };
-        let (verdict, cost) = judge(worst, self.bound);
-        self.search.measured(now, verdict, cost)
+        match judge(worst, self.bound) {
+            (Verdict::TooLow, _) if !more_would_help => self.workers(),
+            (verdict, cost) => self.search.measured(now, verdict, cost),
+        }
     }
+}
+
+fn aim(bound: f64) -> f64 {
+    1.0 + AIM * (bound - 1.0)
 }
 
 /// Too many if the worst is beyond what is aimed at, else too few; of two neighbours the one that is not beyond is better.
 fn judge(worst: f64, bound: f64) -> (Verdict, f64) {
-    let aim = 1.0 + AIM * (bound - 1.0);
+    let aim = aim(bound);
     if worst > aim { (Verdict::TooHigh, worst / aim - 1.0) } else { (Verdict::TooLow, 0.0) }
 }
 
@@ -58,6 +80,7 @@ mod tests {
                 dog.measured(
                     Nanos::from_millis(from_ms + 100 * step),
                     (0..workers).map(|w| if w == 0 { slowdown } else { 1.0 }),
+                    true,
                 )
             })
             .collect()
@@ -77,8 +100,24 @@ mod tests {
     }
 
     #[test]
+    fn begins_with_about_as_many_as_it_comes_to_where_all_want_cpus() {
+        assert_eq!((first(2, 5.0), first(1, 2.0), first(64, 50.0)), (8, 2, 256));
+        let mut dog = SheepDog::new(1..=256, first(2, 5.0), 5.0);
+        assert!(run(&mut dog, 2.0, 0, 30).iter().all(|&w| (7..=9).contains(&w)));
+    }
+
+    #[test]
     fn nothing_to_do_changes_nothing() {
         let mut dog = SheepDog::new(1..=256, 8, 5.0);
-        assert_eq!(dog.measured(Nanos::ZERO, []), 8);
+        assert_eq!(dog.measured(Nanos::ZERO, [], true), 8);
+    }
+
+    #[test]
+    fn more_than_keep_all_cpus_busy_only_where_that_helps() {
+        let mut dog = SheepDog::new(1..=256, 8, 50.0);
+        let mut look = |at_ms, worst, helps| dog.measured(Nanos::from_millis(at_ms), [worst], helps);
+        assert!((0..10).all(|i| look(100 * i, 4.0, false) == 8));
+        assert_eq!(look(1_000, 4.0, true), 9);
+        assert_eq!(look(1_100, 99.0, false), 8, "too many are always too many");
     }
 }

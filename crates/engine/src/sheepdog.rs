@@ -29,9 +29,9 @@ use plimsoll_cpufutures::sheepdog;
 use rustix::thread::gettid;
 
 pub use herd::Herd;
-use threads::Threads;
+use threads::{Fare, Threads};
 
-use crate::{clock, thread};
+use crate::{clock, host, thread};
 
 /// From one look to the next: many turns of a CPU among its threads.
 const STEP: Nanos = Nanos::from_millis(200);
@@ -45,7 +45,6 @@ pub struct SheepDog {
 
 #[derive(Debug)]
 struct Shared {
-    max_slowdown: f64,
     state: Mutex<State>,
     /// Somebody may enter.
     room: Condvar,
@@ -72,19 +71,23 @@ pub struct Working<'a> {
 }
 
 impl SheepDog {
-    /// For a pool of which so many threads may work at once, none of them slowed more than `max_slowdown` times (above 1). All may, to begin with.
+    /// For a pool of which so many threads may work at once, none of them slowed more than `max_slowdown` times (above 1). To begin with, as
+    /// many as keep all CPUs busy.
     pub fn start(workers: RangeInclusive<u32>, max_slowdown: f64) -> SheepDog {
-        let (least, most) = ((*workers.start()).max(1), (*workers.end()).max(1));
-        let state = State { most, working: 0, held_back: false, ended: false, threads: Threads::default() };
+        let most = (*workers.end()).max(1);
+        let dog = policy(workers, max_slowdown);
+        let first = u32::try_from(dog.workers()).unwrap_or(u32::MAX);
+        let state =
+            State { most: first, working: 0, held_back: false, ended: false, threads: Threads::default() };
         let (room, over) = (Condvar::new(), Condvar::new());
-        let shared = Arc::new(Shared { max_slowdown, state: Mutex::new(state), room, over });
-        let range = i64::from(least.min(most))..=i64::from(most);
-        let dog = sheepdog::SheepDog::new(range, i64::from(most), max_slowdown);
+        let shared = Arc::new(Shared { state: Mutex::new(state), room, over });
         let watching = thread::spawn("sheepdog", {
             let shared = Arc::clone(&shared);
             move || shared.watch(dog)
         });
-        // No thread: nobody looks, and all may work.
+        if watching.is_err() {
+            shared.lock().most = most; // nobody looks, and all may work
+        }
         SheepDog { shared, watching: watching.ok() }
     }
 
@@ -158,16 +161,34 @@ impl Shared {
                 return;
             }
             let now = clock::now();
-            let worst = state.threads.look(now.since(before));
+            let fare = state.threads.look(now.since(before));
             before = now;
-            // While nobody has to wait to enter, nothing follows from nobody being slowed.
-            let held_back = std::mem::take(&mut state.held_back);
-            if let Some(worst) = worst.filter(|&worst| held_back || worst > self.max_slowdown) {
-                state.most = u32::try_from(dog.measured(now, [worst])).unwrap_or(u32::MAX);
+            let (at_work, held_back) = (i64::from(state.working), std::mem::take(&mut state.held_back));
+            let may_work = judge(&mut dog, now, fare, at_work, held_back);
+            let may_work = u32::try_from(may_work).unwrap_or(u32::MAX);
+            if may_work != std::mem::replace(&mut state.most, may_work) {
                 self.room.notify_all();
             }
         }
     }
+}
+
+/// The policy for so many workers on this machine.
+fn policy(workers: RangeInclusive<u32>, max_slowdown: f64) -> sheepdog::SheepDog {
+    let (least, most) = ((*workers.start()).max(1), (*workers.end()).max(1));
+    let cpus = host::cpus().max(1);
+    let range = i64::from(least.min(most))..=i64::from(most);
+    sheepdog::SheepDog::new(range, sheepdog::first(cpus as usize, max_slowdown), max_slowdown)
+}
+
+/// How many may work next, from how they fare while so many do. Nothing follows from that while more work than may, since those have to end who
+/// were let in before; nor, while nobody has to wait to enter, from nobody being slowed.
+fn judge(dog: &mut sheepdog::SheepDog, now: Nanos, fare: Option<Fare>, at_work: i64, held_back: bool) -> i64 {
+    let may_work = dog.workers();
+    let Some(fare) = fare.filter(|_| at_work <= may_work) else { return may_work };
+    // Those at work keep the CPUs busy, rather than others while these sleep.
+    let pressed = fare.cpus_busy && fare.wanted >= may_work as f64 / 2.0;
+    dog.measured(now, [fare.worst], held_back && !pressed)
 }
 
 #[cfg(test)]

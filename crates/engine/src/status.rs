@@ -40,6 +40,8 @@ pub struct Watched {
     pub requests: usize,
     /// Requests that ended, since it is watched.
     pub completed: u64,
+    /// How long tasks have waited for workers, permits and connections (all resources of the kind QUEUE), since it is watched.
+    pub queued_s: f64,
     /// The objective that is missed.
     pub late: Option<LateWords>,
     /// Resources to which time is lost.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use plimsoll_cancellation::decision::{Candidate, Decision, Outcome, Restraint, State};
-use plimsoll_cancellation::{Reliever, Scene, Terms};
+use plimsoll_cancellation::{Kind, Reliever, Scene, Terms};
 use plimsoll_core::Nanos;
 use plimsoll_core::Slo;
 use plimsoll_core::config::{App, CancelBudget, Mode};
@@ -413,6 +413,8 @@ impl<S: Source> Watch<S> {
         let ms = now.since(began).as_millis_f64();
         status.look_ms = if status.looks == 1 { ms } else { status.look_ms + (ms - status.look_ms) / 16.0 };
         status.completed += self.scene.completions();
+        let queues = self.scene.resources.iter().filter(|resource| resource.kind == Kind::Queue);
+        status.queued_s += queues.map(|queue| queue.delay_ns as f64 / 1e9).sum::<f64>();
         status.state = decision.state.as_str();
         if !is_news && now.since(self.noted) < NOTED {
             return;

@@ -13,7 +13,7 @@ use plimsoll_core::rng::seeded;
 use plimsoll_ratecontrol::mimd::Mimd;
 use plimsoll_ratecontrol::{
     Api, ApiSignal, Branch, Controller, Observation, RateControl, ServiceId, ServiceSignal, Settings,
-    Topology, model,
+    Topology, learned, model,
 };
 use rand::RngExt;
 use rustix::time::{ClockId, clock_gettime};
@@ -52,12 +52,14 @@ fn main() {
     let times = if timed { 200 } else { 2 };
     let controllers = [
         ("model", Controller::Model(model::Settings::default())),
+        ("learned", Controller::Learned(learned::Settings::default())),
         ("mimd", Controller::Mimd(Mimd::default())),
     ];
     for (clusters, services, apis) in [(1, 60, 30), (100, 15, 4), (1_000, 15, 4), (1_000, 15, 12)] {
         let topology = fleet(clusters, services, apis);
-        for (name, controller) in controllers {
-            let mut control = RateControl::new(Settings { controller, ..Settings::default() });
+        for (name, controller) in &controllers {
+            let mut control =
+                RateControl::new(Settings { controller: controller.clone(), ..Settings::default() });
             let rng = &mut seeded(1, 2);
             let mut services_seen = vec![ServiceSignal::default(); topology.services()];
             let mut apis_seen = vec![ApiSignal::default(); topology.apis().len()];
@@ -107,7 +109,7 @@ fn main() {
                 );
             } else {
                 println!(
-                    "{name:>5}, {all:>6} services, {apis:>6} APIs, {most_clusters:>5} clusters: {p50:10.1} us [{p25:.1}, {p75:.1}], {max:.1} at most"
+                    "{name:>7}, {all:>6} services, {apis:>6} APIs, {most_clusters:>5} clusters: {p50:10.1} us [{p25:.1}, {p75:.1}], {max:.1} at most"
                 );
             }
         }

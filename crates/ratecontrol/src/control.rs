@@ -1,10 +1,13 @@
 //! All of it, once a step: what was seen in, rates out.
 
 use plimsoll_core::Nanos;
+use plimsoll_core::config::RateDecider;
 
 use crate::aimd::Aimd;
 use crate::clusters::Clusters;
 use crate::controller::{RateController, View};
+use crate::learned::guard::Handover;
+use crate::learned::{self, Learned, Network};
 use crate::mimd::Mimd;
 use crate::model::{self, Model};
 use crate::observation::{Memory, Observation};
@@ -14,10 +17,12 @@ use crate::stepwise::Stepwise;
 use crate::topology::{ApiId, ServiceId, Topology};
 
 /// Which controller sets rates.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Controller {
     /// What services can do and APIs cost is learned, and the best rates are solved for.
     Model(model::Settings),
+    /// The paper's way with the steps that a network learned; the model looks on.
+    Learned(learned::Settings),
     /// The paper's way with fixed steps.
     Mimd(Mimd),
     /// The paper's way with Breakwater's steps.
@@ -25,7 +30,7 @@ pub enum Controller {
 }
 
 /// What may be set. The defaults work.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// What sets rates.
     pub controller: Controller,
@@ -63,6 +68,23 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// What a name stands for, as configs and the simulator write it; `learned` is with the weights given, or those that come with Plimsoll.
+    /// Nothing where nothing is to decide.
+    pub fn named(name: RateDecider, learned: Option<Network>) -> Option<Settings> {
+        let controller = match name {
+            RateDecider::Model => Controller::Model(model::Settings::default()),
+            RateDecider::Learned => {
+                Controller::Learned(learned.map(learned::Settings::new).unwrap_or_default())
+            }
+            RateDecider::Mimd => Controller::Mimd(Mimd::default()),
+            RateDecider::TopfullBw => Controller::Aimd(Aimd::default()),
+            RateDecider::None => return None,
+        };
+        Some(Settings { controller, ..Settings::default() })
+    }
+}
+
 /// What was decided in a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
@@ -74,12 +96,15 @@ pub struct Step<'a> {
     pub clusters: &'a Clusters,
     /// What was overloaded.
     pub overload: &'a Overload,
+    /// What came into other hands.
+    pub handovers: &'a [Handover],
 }
 
 /// Rate control of one fleet.
-pub struct RateControl {
+#[derive(Clone)]
+pub struct RateControl<C = Box<dyn RateController>> {
     settings: Settings,
-    controller: Box<dyn RateController>,
+    controller: C,
     memory: Memory,
     overload: Overload,
     overloaded: Vec<ServiceId>,
@@ -92,16 +117,19 @@ pub struct RateControl {
 impl RateControl {
     /// Limits nobody so far.
     pub fn new(settings: Settings) -> RateControl {
-        let controller: Box<dyn RateController> = match settings.controller {
+        let controller: Box<dyn RateController> = match settings.controller.clone() {
             Controller::Model(settings) => Box::new(Model::new(settings)),
+            Controller::Learned(settings) => Box::new(Learned::new(settings)),
             Controller::Mimd(mimd) => Box::new(Stepwise::new(mimd)),
             Controller::Aimd(aimd) => Box::new(Stepwise::new(aimd)),
         };
         RateControl::with(settings, controller)
     }
+}
 
+impl<C: RateController> RateControl<C> {
     /// With another controller than `settings` names.
-    pub fn with(settings: Settings, controller: Box<dyn RateController>) -> RateControl {
+    pub fn with(settings: Settings, controller: C) -> RateControl<C> {
         RateControl {
             settings,
             controller,
@@ -116,13 +144,23 @@ impl RateControl {
     }
 
     /// What sets rates.
-    pub fn controller(&self) -> &dyn RateController {
-        &*self.controller
+    pub fn controller(&self) -> &C {
+        &self.controller
+    }
+
+    /// What sets rates, to be told something.
+    pub fn controller_mut(&mut self) -> &mut C {
+        &mut self.controller
     }
 
     /// Requests a second that an API is limited to, by its place; none: it is not.
     pub fn rate(&self, api: usize) -> Option<f64> {
         self.rates.all().get(api).copied().flatten()
+    }
+
+    /// For the sake of which service an API is limited, by its place; none where it is not, or for that of none.
+    pub fn target(&self, api: usize) -> Option<ServiceId> {
+        self.rates.target(ApiId(api as u32))
     }
 
     /// Takes in what was seen since the last step and says what to let in until the next. Steps may come at any pace; 250 ms suits the
@@ -164,6 +202,7 @@ impl RateControl {
             decisions: self.rates.decisions(),
             clusters: &self.clusters,
             overload: &self.overload,
+            handovers: self.controller.handovers(),
         }
     }
 }

@@ -3,6 +3,7 @@
 use plimsoll_core::Nanos;
 
 use crate::clusters::Cluster;
+use crate::learned::guard::Handover;
 use crate::observation::Memory;
 use crate::overload::{Overload, Thresholds, patience};
 use crate::rates::Rates;
@@ -84,4 +85,31 @@ pub trait RateController: Send {
 
     /// Raises the rates of APIs that are limited, though nothing on their paths is overloaded. Something was heard of each of them.
     fn recover(&mut self, freed: &[ApiId], view: &View<'_>, rates: &mut Rates);
+
+    /// Which APIs came into other hands in this step, where there are several.
+    fn handovers(&self) -> &[Handover] {
+        &[]
+    }
+}
+
+impl<C: RateController + ?Sized> RateController for Box<C> {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn learn(&mut self, view: &View<'_>, rates: &Rates, overload: &mut Overload) {
+        (**self).learn(view, rates, overload);
+    }
+
+    fn control(&mut self, cluster: Cluster<'_>, view: &View<'_>, rates: &mut Rates) {
+        (**self).control(cluster, view, rates);
+    }
+
+    fn recover(&mut self, freed: &[ApiId], view: &View<'_>, rates: &mut Rates) {
+        (**self).recover(freed, view, rates);
+    }
+
+    fn handovers(&self) -> &[Handover] {
+        (**self).handovers()
+    }
 }

@@ -16,6 +16,7 @@
 //! | [`stepwise`] | the paper's way: whose rate is changed in a cluster | section 4.1, Algorithm 1 |
 //! | [`mimd`] | by how much: fixed steps | section 6.2 |
 //! | [`aimd`] | by how much: Breakwater's steps | section 6.3 |
+//! | [`learned`] | by how much: as a network has learned, while the model looks on | section 4.3 |
 //! | [`model`] | ours: learns what services can do and APIs cost, and solves for the best rates | section 3, Eq. 1 |
 
 pub mod aimd;
@@ -23,6 +24,7 @@ pub mod baselines;
 pub mod clusters;
 pub mod control;
 pub mod controller;
+pub mod learned;
 pub mod mimd;
 pub mod model;
 pub mod observation;
@@ -34,6 +36,7 @@ pub mod topology;
 
 pub use control::{Controller, RateControl, Settings, Step};
 pub use controller::{RateController, View};
+pub use learned::Network;
 pub use observation::{ApiSignal, Observation, ServiceSignal};
 pub use rates::{Decision, Why};
 pub use stepwise::{Actor, State, Stepwise};

@@ -21,12 +21,13 @@ use plimsoll_core::Nanos;
 
 use crate::clusters::Cluster;
 use crate::controller::{RateController, View};
+use crate::learned::guard::Claim;
 use crate::overload::Overload;
 use crate::rates::{Rates, Why};
 use crate::topology::{ApiId, ServiceId};
 
 use plan::{Demand, Plan};
-use service::{FULL, Goal, Seen, Service};
+use service::{FULL, Goal, LOST_S, Seen, Service};
 
 /// What may be set of the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,8 +52,6 @@ const HOLD: f64 = 0.92;
 const CLEARLY: f64 = 0.97;
 /// A service that is filled beyond this part of its room keeps others out.
 const ALL: f64 = 0.99;
-/// A tail latency above this part of the SLO is too close to it.
-const LATE: f64 = 0.8;
 /// A limit is lifted once this many steps running there was room for all that is sent.
 const SURE: u8 = 2;
 
@@ -67,12 +66,20 @@ struct Known {
     calm_s: Option<f64>,
     /// How far its tail latency is above that; nothing where none was told in this step.
     excess_s: Option<f64>,
-    /// Whether that comes close to its SLO.
-    late: bool,
+    /// Requests that were answered in time, and that entered; those of long ago hardly count any more.
+    good: f64,
+    entered: f64,
     /// How many services on its path hold it up.
     full: u32,
     /// Steps running in which there was room for all of it.
     fits: u8,
+}
+
+impl Known {
+    /// The part of what enters that is not answered in time.
+    fn late(&self) -> f64 {
+        if self.entered > 0.0 { (1.0 - self.good / self.entered).max(0.0) } else { 0.0 }
+    }
 }
 
 /// The model-based controller.
@@ -83,7 +90,7 @@ pub struct Model {
     apis: Vec<Known>,
     /// Load that a request a second is, by pair of API and service; nothing where that is not known.
     weight: Vec<f64>,
-    /// Load that each service has by what is admitted, and by what would be if nobody was limited.
+    /// Load that each service is to expect as things are, and would be if nobody was limited.
     load: Vec<f64>,
     wanted: Vec<f64>,
     /// Services that hold up what comes: what was admitted is not yet what comes behind them.
@@ -134,7 +141,9 @@ impl Model {
             let uses = view.topology.uses(api);
             known.full = uses.iter().filter(|(service, _)| self.full[service.index()]).count() as u32;
             let slo_s = view.topology.api(api).slo.as_secs_f64();
-            known.late = signal.tail_latency.is_some_and(|latency| latency.as_secs_f64() > LATE * slo_s);
+            let keep = (-seconds / LOST_S).exp();
+            known.good = known.good * keep + signal.goodput_per_s.unwrap_or(known.admitted) * seconds;
+            known.entered = known.entered * keep + known.admitted * seconds;
             known.excess_s = signal.tail_latency.map(|latency| {
                 let latency = latency.as_secs_f64();
                 if known.full == 0 {
@@ -148,8 +157,8 @@ impl Model {
     }
 
     fn learn_service(&mut self, service: ServiceId, view: &View<'_>) {
-        let (mut expected, mut held_up) = (0.0, 0.0);
-        let (mut inferred, mut late): (Option<f64>, bool) = (None, false);
+        let (mut expected, mut held_up, mut late) = (0.0, 0.0, 0.0);
+        let mut inferred: Option<f64> = None;
         let full = u32::from(self.full[service.index()]);
         self.flows.clear();
         for &(api, calls) in view.topology.users(service) {
@@ -160,8 +169,8 @@ impl Model {
             if known.full > full {
                 held_up += flow;
             }
+            late += flow * known.late();
             // All who call it wait here, so none waits less in all.
-            late |= flow > 0.0 && known.late;
             if let Some(excess) = known.excess_s.filter(|_| flow > 0.0) {
                 inferred = Some(inferred.map_or(excess, |least| least.min(excess)));
             }
@@ -175,13 +184,13 @@ impl Model {
             settled: held_up <= 0.1 * expected,
             inferred_wait_s: inferred,
             patience_s: view.patience(service).as_secs_f64(),
-            late,
+            late: if expected > 0.0 { late / expected } else { 0.0 },
         };
         let Settings { utilization, wait, drain } = self.settings;
         self.services[service.index()].learn(&seen, &Goal { utilization, wait, drain });
     }
 
-    /// The loads of a service by what is admitted and by what would be, and whether anybody who calls it is limited: at all, and for its
+    /// The loads of a service as things are and as they would be, and whether anybody who calls it is limited: at all, and for its
     /// sake.
     fn weigh(&mut self, service: ServiceId, view: &View<'_>, rates: &Rates) -> (bool, bool) {
         let (mut load, mut wanted, mut limited, mut for_it) = (0.0, 0.0, false, false);
@@ -189,11 +198,11 @@ impl Model {
         for (&(api, calls), &pair) in view.topology.users(service).iter().zip(pairs) {
             let weight = self.services[service.index()].cost(api).map_or(0.0, |cost| cost * calls);
             self.weight[pair as usize] = weight;
-            let (admitted, limit) = (self.apis[api.index()].admitted, rates.get(api));
+            let limit = rates.get(api);
             limited |= limit.is_some();
             for_it |= limit.is_some() && rates.target(api) == Some(service);
-            load += weight * admitted;
-            wanted += weight * if limit.is_some() { self.wants(api, limit) } else { admitted };
+            load += weight * self.comes(api, limit);
+            wanted += weight * self.wants(api, limit);
         }
         self.load[service.index()] = load;
         self.wanted[service.index()] = wanted;
@@ -205,6 +214,12 @@ impl Model {
     fn wants(&self, api: ApiId, limit: Option<f64>) -> f64 {
         let known = &self.apis[api.index()];
         known.offered.unwrap_or(limit.map_or(known.admitted, |limit| limit * 1.5))
+    }
+
+    /// Requests a second of it that are to be expected, as it is limited.
+    fn comes(&self, api: ApiId, limit: Option<f64>) -> f64 {
+        let wants = self.wants(api, limit);
+        limit.map_or(wants, |limit| limit.min(wants))
     }
 
     /// Who takes part in a cluster's plan, the most important first.
@@ -224,13 +239,47 @@ impl Model {
         self.plan.demands.sort_by_key(|demand| (demand.priority, demand.api));
     }
 
-    /// The rows of a cluster's plan: the services that could be too full.
-    fn bind(&mut self, view: &View<'_>) {
+    /// What could be had of each API of a cluster if every service in it was as full as it may be and none had a queue to work off, the most
+    /// important first. Whether enough is known to say so.
+    pub(crate) fn predict(
+        &mut self,
+        cluster: Cluster<'_>,
+        view: &View<'_>,
+        rates: &Rates,
+        claims: &mut Vec<Claim>,
+    ) -> bool {
+        if !cluster.services.iter().all(|&service| self.knows(service, view)) {
+            return false;
+        }
+        let full = self.settings.utilization;
+        self.gather(cluster, view, rates);
+        self.bind(view, rates, |service| service.allowed().max(full));
+        self.plan.solve();
+        let demands = self.plan.demands.iter().zip(&self.plan.rates);
+        claims.extend(demands.map(|(demand, &predicted_per_s)| {
+            let Demand { api, priority, .. } = *demand;
+            Claim { api, priority, predicted_per_s }
+        }));
+        true
+    }
+
+    /// Whether it is known what the services on the path of an API can do.
+    pub(crate) fn is_learned(&self, api: ApiId, view: &View<'_>) -> bool {
+        view.topology.uses(api).iter().all(|&(service, _)| self.knows(service, view))
+    }
+
+    fn knows(&self, service: ServiceId, view: &View<'_>) -> bool {
+        view.knows(service) && self.services[service.index()].is_learned()
+    }
+
+    /// The rows of a cluster's plan: the services that could be too full, each of which may take the load that `allowed` says.
+    fn bind(&mut self, view: &View<'_>, rates: &Rates, allowed: impl Fn(&Service) -> f64) {
         const NOWHERE: u32 = u32::MAX;
         self.place.resize(view.topology.services(), NOWHERE);
         self.touched.clear();
         for demand in &self.plan.demands {
             let first = view.topology.first_pair(demand.api);
+            let comes = self.comes(demand.api, rates.get(demand.api));
             for (&(service, _), weight) in view.topology.uses(demand.api).iter().zip(&self.weight[first..]) {
                 let place = &mut self.place[service.index()];
                 if *place == NOWHERE {
@@ -240,7 +289,7 @@ impl Model {
                 }
                 let touched = &mut self.touched[*place as usize];
                 let admitted = self.apis[demand.api.index()].admitted;
-                touched.others -= weight * admitted;
+                touched.others -= weight * comes;
                 touched.now += weight * demand.current.max(admitted);
                 touched.most += weight * demand.most;
             }
@@ -254,10 +303,10 @@ impl Model {
             let service = &services[touched.service.index()];
             let room = |allowed: f64| (allowed - touched.others.max(0.0)).max(0.0);
             if service.held {
-                return room(service.allowed());
+                return room(allowed(service));
             }
             // That it would be overloaded is a guess: that takes nothing away from anybody, and so gives no more than it thinks there is.
-            room(service.allowed().min(1.0)).max(touched.now)
+            room(allowed(service).min(1.0)).max(touched.now)
         };
         self.touched.iter().for_each(|touched| self.place[touched.service.index()] = NOWHERE);
         self.touched.retain(|touched| view.remembers(touched.service) && touched.most > room(touched));
@@ -329,7 +378,7 @@ impl RateController for Model {
 
     fn control(&mut self, cluster: Cluster<'_>, view: &View<'_>, rates: &mut Rates) {
         self.gather(cluster, view, rates);
-        self.bind(view);
+        self.bind(view, rates, Service::allowed);
         self.plan.solve();
         for column in 0..self.plan.demands.len() {
             let (Demand { api, most, .. }, rate) = (self.plan.demands[column], self.plan.rates[column]);
@@ -356,8 +405,7 @@ impl RateController for Model {
     fn recover(&mut self, freed: &[ApiId], view: &View<'_>, rates: &mut Rates) {
         for &api in freed {
             let Some(limit) = rates.get(api) else { continue };
-            let mut uses = view.topology.uses(api).iter();
-            if uses.all(|&(service, _)| view.knows(service) && self.services[service.index()].is_learned()) {
+            if self.is_learned(api, view) {
                 // Nobody on the path would be overloaded if nobody was limited.
                 rates.lift(api, None, Why::Recover);
             } else if self.apis[api.index()].excess_s.is_none_or(|_| {

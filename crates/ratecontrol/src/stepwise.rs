@@ -55,6 +55,11 @@ impl<A: Actor> Stepwise<A> {
         Stepwise { actor, freed: Vec::new(), acted: HashMap::new() }
     }
 
+    /// What says by how much.
+    pub fn actor_mut(&mut self) -> &mut A {
+        &mut self.actor
+    }
+
     /// What part of an action is due for the sake of these services; one where nothing was done for any of them yet.
     fn part(&mut self, services: impl Iterator<Item = Option<ServiceId>>, now: Nanos) -> f64 {
         let last = services.filter_map(|service| self.acted.insert(service, now)).max();

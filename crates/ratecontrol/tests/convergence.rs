@@ -7,7 +7,8 @@ use plimsoll_core::Nanos;
 use plimsoll_ratecontrol::aimd::Aimd;
 use plimsoll_ratecontrol::mimd::Mimd;
 use plimsoll_ratecontrol::{
-    Api, ApiSignal, Controller, Observation, RateControl, ServiceId, ServiceSignal, Settings, Topology, model,
+    Api, ApiSignal, Controller, Observation, RateControl, ServiceId, ServiceSignal, Settings, Topology,
+    learned, model,
 };
 
 const SLO: Nanos = Nanos::from_secs(1);
@@ -134,10 +135,11 @@ fn after_silence_control_goes_on() {
 fn who_is_limited_for_services_that_fell_silent_is_let_go_whatever_else_is_told() {
     for controller in [
         Controller::Model(model::Settings::default()),
+        Controller::Learned(learned::Settings::default()),
         Controller::Mimd(Mimd::default()),
         Controller::Aimd(Aimd::default()),
     ] {
-        let settings = Settings { controller, ..Settings::default() };
+        let settings = Settings { controller: controller.clone(), ..Settings::default() };
         let (mut fleet, mut control) = (figure_1(), RateControl::new(settings));
         fleet.steps(&mut control, 160, FAST, Told::All);
         let frozen = fleet.rates.clone();

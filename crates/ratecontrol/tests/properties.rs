@@ -7,7 +7,7 @@ use plimsoll_ratecontrol::aimd::Aimd;
 use plimsoll_ratecontrol::mimd::Mimd;
 use plimsoll_ratecontrol::{
     Api, ApiId, ApiSignal, Branch, Controller, Decision, Observation, RateControl, ServiceId, ServiceSignal,
-    Settings, Topology, Why, model,
+    Settings, Topology, Why, learned, model,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -15,9 +15,10 @@ use rand::RngExt;
 
 const SLO: Nanos = Nanos::from_secs(1);
 
-fn controllers() -> [Controller; 3] {
+fn controllers() -> [Controller; 4] {
     [
         Controller::Model(model::Settings::default()),
+        Controller::Learned(learned::Settings::default()),
         Controller::Mimd(Mimd::default()),
         Controller::Aimd(Aimd::default()),
     ]
@@ -138,7 +139,7 @@ impl Reasons {
 /// overload on the API's path, and what is decided is all that changes.
 fn holds_whatever_is_seen(seed: u64, which: usize, clustering: bool) -> Result<(), TestCaseError> {
     let rng = &mut seeded(seed, 0);
-    let controller = controllers()[which];
+    let controller = controllers()[which].clone();
     let mut control = RateControl::new(Settings { controller, clustering, ..Settings::default() });
     let (mut fleet, mut reasons) = (topology(rng), Reasons::default());
     let mut before: Vec<Option<f64>> = Vec::new();
@@ -197,7 +198,7 @@ fn holds_whatever_is_seen(seed: u64, which: usize, clustering: bool) -> Result<(
 #[test]
 fn nobody_is_limited_for_what_was_long_ago() {
     for seed in [950_388, 271_609].into_iter().chain(0..300) {
-        for which in 0..3 {
+        for which in 0..4 {
             for clustering in [true, false] {
                 holds_whatever_is_seen(seed, which, clustering)
                     .unwrap_or_else(|error| panic!("{seed}, {which}, {clustering}: {error}"));
@@ -208,7 +209,7 @@ fn nobody_is_limited_for_what_was_long_ago() {
 
 proptest! {
     #[test]
-    fn whatever_is_seen(seed in 0u64..1_000_000, which in 0usize..3, clustering: bool) {
+    fn whatever_is_seen(seed in 0u64..1_000_000, which in 0usize..4, clustering: bool) {
         holds_whatever_is_seen(seed, which, clustering)?;
     }
 
@@ -216,9 +217,13 @@ proptest! {
     /// the service is the one of its cluster that the fewest call; when they give, nobody more important that was limited for the same
     /// service waits.
     #[test]
-    fn importance_is_respected_step_by_step(seed in 0u64..1_000_000, which in 1usize..3) {
+    fn importance_is_respected_step_by_step(seed in 0u64..1_000_000, which in 1usize..4) {
         let rng = &mut seeded(seed, 1);
-        let mut control = RateControl::new(Settings { controller: controllers()[which], ..Settings::default() });
+        let mut controller = controllers()[which].clone();
+        if let Controller::Learned(settings) = &mut controller {
+            settings.guard = None;
+        }
+        let mut control = RateControl::new(Settings { controller, ..Settings::default() });
         let fleet = topology(rng);
         let mut before = vec![None; fleet.apis().len()];
         let mut now = Nanos::ZERO;

@@ -5,17 +5,14 @@
 //! full; so a bucket holds little, and [`keeps`] leaves alone what has not changed much. A sentry's bucket goes on as it was.
 
 use plimsoll_core::Nanos;
+use plimsoll_core::bucket::LEAST_BURST;
+pub use plimsoll_core::bucket::burst_of;
 
 use crate::messages::{
     Abandon, Action, BlanketRule, BucketAction, BucketId, Kind, QuotaAssignment, Strategy, TokenBucket,
 };
 use crate::{CLASS, STEP, TIME_TO_LIVE};
 
-/// What a bucket holds: what comes in a fifth of a step. So in no step more than a fifth too much gets in.
-const DEPTH_S: f64 = 0.05;
-/// And at least so many, or a rate of a few a second would be lost to every two requests that come together. Of requests that come at
-/// random, half again as many as the rate, one in a hundred tokens is lost to a bucket of eight being full.
-const LEAST_DEPTH: u32 = 8;
 /// From this rate on a second's tokens are fine enough: one in a hundred.
 const BY_THE_SECOND: f64 = 100.0;
 /// A rate that is this much less than it could be is not worth a new bucket that begins full: measured demands differ by some hundredths
@@ -72,11 +69,6 @@ pub fn abandon(bucket: BucketId) -> BucketAction {
     BucketAction { bucket_id: Some(bucket), bucket_action: Some(Action::Abandon(Abandon {})) }
 }
 
-/// What a bucket of this rate holds.
-pub fn burst_of(per_s: f64) -> u32 {
-    ((per_s * DEPTH_S) as u32).max(LEAST_DEPTH)
-}
-
 fn strategy(per_s: Option<f64>) -> Kind {
     let Some(per_s) = per_s else { return Kind::Blanket(BlanketRule::AllowAll.into()) };
     let per_s = per_s.clamp(0.0, MOST_PER_S);
@@ -127,7 +119,7 @@ fn limit(strategy: &Strategy) -> Result<Limit, Nonsense> {
             let per_s = f64::from(bucket.tokens_per_fill.unwrap_or(1)) / interval.as_secs_f64();
             let plausible = bucket.max_tokens > 0 && (0.0..=MOST_PER_S).contains(&per_s);
             // What is written in seconds is meant for the seconds to come, not for this step alone.
-            let burst = bucket.max_tokens.min((per_s * STEP.as_secs_f64()) as u32).max(LEAST_DEPTH);
+            let burst = bucket.max_tokens.min((per_s * STEP.as_secs_f64()) as u32).max(LEAST_BURST);
             if plausible { Ok(Limit::Rate { per_s, burst }) } else { Err(Nonsense) }
         }
     }

@@ -27,10 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Somebody who has said nothing for so long has stopped, whatever its kernel says; a leader says something every step. Below the time that an
 /// assignment lives, so that there is some left to find another leader in.
 const SILENT: Duration = Duration::from_secs(2);
-/// After all have been tried, it begins again after so long, and after twice as long each time that nobody is there,
-const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
-/// but not longer than this.
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// After all have been tried, it begins again after so long. Those who stand by do not listen, so it costs a refused connection each; and
+/// whoever takes over is to be found before what was assigned last has run out.
+const PAUSE: Duration = Duration::from_millis(250);
 /// Reports must say whose buckets they are. The name is the same for all: they are told apart by class.
 const DOMAIN: &str = "plimsoll";
 
@@ -79,7 +78,7 @@ pub struct Health {
 
 /// Follows whoever leads, for ever.
 pub async fn follow(settings: &Settings, quotas: &impl Quotas, health: &Health) -> Infallible {
-    let (mut pause, mut said) = (SHORTEST_PAUSE, None);
+    let mut said = None;
     loop {
         for controller in &settings.controllers {
             let was = health.revision.load(Relaxed);
@@ -88,9 +87,6 @@ pub async fn follow(settings: &Settings, quotas: &impl Quotas, health: &Health) 
                 Err(error) => error,
             };
             let had_led = health.connected.swap(false, Relaxed);
-            if had_led {
-                pause = SHORTEST_PAUSE;
-            }
             // The same thing is said once, however often it is found.
             let news = (controller.clone(), error, was);
             if had_led || said.as_ref() != Some(&news) {
@@ -98,8 +94,7 @@ pub async fn follow(settings: &Settings, quotas: &impl Quotas, health: &Health) 
                 said = Some(news);
             }
         }
-        sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        sleep(PAUSE).await;
     }
 }
 

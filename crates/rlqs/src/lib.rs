@@ -11,7 +11,8 @@
 //! A rate is decided for the whole fleet; [`fleet`] divides it among those who report, by what arrives at each.
 //!
 //! **Who leads.** Each leader has a revision, higher than that of all before it. The server says its own in the head of every stream
-//! ([`REVISION`]); a client that has heard a higher one takes nothing from it. When the revision changes, all streams end. An Envoy
+//! ([`REVISION`]); a client that has heard a higher one takes nothing from it. When the revision changes, all streams end, and also when
+//! its [`Tenure`] is over: nothing is said by a leader that may lead no more. An Envoy
 //! does not know about revisions: it holds to one server for as long as its stream lasts.
 //!
 //! The messages are written down here rather than taken from a crate: those that there are bring all of Envoy's API along, half a million
@@ -23,8 +24,11 @@ pub mod fleet;
 mod incoming;
 pub mod messages;
 pub mod server;
+mod tenure;
 
 use plimsoll_core::Nanos;
+
+pub use tenure::Tenure;
 
 /// From one report to the next, and from one assignment to the next.
 pub const STEP: Nanos = Nanos::from_millis(250);

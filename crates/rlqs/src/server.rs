@@ -14,7 +14,7 @@ use http::header::AUTHORIZATION;
 use parking_lot::Mutex;
 use plimsoll_core::Nanos;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
@@ -28,7 +28,7 @@ use tower_service::Service as Tower;
 use crate::fleet::{Demand, Fleet, Unheard};
 use crate::incoming::{self, Opened, incoming};
 use crate::messages::{QuotaResponse, UsageReports};
-use crate::{LONGEST, PATH, REVISION, STEP};
+use crate::{LONGEST, PATH, REVISION, STEP, Tenure};
 
 /// Streams at once; further ones are refused.
 const MOST_STREAMS: usize = 4_096;
@@ -61,6 +61,8 @@ pub struct Settings {
     pub token: Option<String>,
     /// The names that buckets are known by.
     pub classes: Vec<String>,
+    /// For how long anybody is told anything.
+    pub tenure: Tenure,
     /// The time.
     pub clock: fn() -> Nanos,
 }
@@ -69,7 +71,9 @@ pub struct Settings {
 pub struct Server {
     address: SocketAddr,
     shared: Arc<Shared>,
-    tasks: [JoinHandle<()>; 2],
+    tells: JoinHandle<()>,
+    /// Dropped when the server is: it listens no more then, and tells those who are connected to look for another.
+    _serves: oneshot::Sender<()>,
 }
 
 impl Server {
@@ -85,21 +89,26 @@ impl Server {
             listeners: Mutex::default(),
             rates: rates.clone(),
             token: settings.token.map(|token| format!("Bearer {token}")),
+            tenure: settings.tenure,
             clock: settings.clock,
         });
         let service = Service(Arc::clone(&shared));
+        let (serves, over) = oneshot::channel();
         let serve = async move {
             let incoming = incoming(listener, incoming::MOST, incoming::PATIENCE);
             let server = tonic::transport::Server::builder()
                 .max_concurrent_streams(MOST_STREAMS_EACH)
                 .http2_keepalive_interval(Some(PING))
                 .http2_keepalive_timeout(Some(PONG));
-            if let Err(error) = server.serve_with_incoming(service, incoming).await {
+            if let Err(error) =
+                server.serve_with_incoming_shutdown(service, incoming, async { drop(over.await) }).await
+            {
                 log::error!(error:%; "rates are no longer served");
             }
         };
-        let tasks = [tokio::spawn(serve), tokio::spawn(tell(Arc::clone(&shared), rates))];
-        Ok(Server { address, shared, tasks })
+        tokio::spawn(serve);
+        let tells = tokio::spawn(tell(Arc::clone(&shared), rates));
+        Ok(Server { address, shared, tells, _serves: serves })
     }
 
     /// Where it listens.
@@ -125,7 +134,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.tasks.iter().for_each(JoinHandle::abort);
+        self.tells.abort();
         self.shared.end_all();
     }
 }
@@ -148,6 +157,7 @@ struct Shared {
     rates: watch::Receiver<Rates>,
     /// The whole header.
     token: Option<String>,
+    tenure: Tenure,
     clock: fn() -> Nanos,
 }
 
@@ -160,7 +170,7 @@ impl Shared {
         if let Some(opened) = request.extensions().get::<Opened>() {
             opened.set();
         }
-        if self.rates.has_changed().is_err() {
+        if self.rates.has_changed().is_err() || !self.tenure.lasts((self.clock)()) {
             return Err(Status::unavailable("nobody decides here any more"));
         }
         let revision = self.rates.borrow().revision;
@@ -224,6 +234,10 @@ impl Shared {
     /// Tells this stream, or all, what they may let in. Who was told of another leader at its beginning is cut off, so that it hears of
     /// this one; so is who does not read.
     fn tell(&self, only: Option<u64>) {
+        // Looked at here, and not only where it is renewed: whoever was stopped goes on here first.
+        if !self.tenure.lasts((self.clock)()) {
+            return self.end_all();
+        }
         let Rates { revision, per_s } = self.rates.borrow().clone();
         let answers = {
             let (mut fleet, now) = (self.fleet.lock(), (self.clock)());

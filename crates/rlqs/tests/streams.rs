@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use plimsoll_core::Nanos;
+use plimsoll_rlqs::Tenure;
 use plimsoll_rlqs::assignment::{Assignment, Limit};
 use plimsoll_rlqs::client::{self, Health, Quotas, Usage};
 use plimsoll_rlqs::server::{Rates, Server, Settings};
@@ -35,6 +36,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 struct Leader {
     server: Server,
     decides: watch::Sender<Rates>,
+    tenure: Tenure,
 }
 
 impl Leader {
@@ -49,13 +51,19 @@ impl Leader {
         token: Option<&str>,
     ) -> Leader {
         let (decides, decided) = watch::channel(Rates { revision, per_s: vec![per_s] });
-        let (token, classes) = (token.map(str::to_owned), vec!["a".to_owned()]);
+        let (token, classes, tenure) = (token.map(str::to_owned), vec!["a".to_owned()], Tenure::for_ever());
         // The port of one that has just ended may be taken for a moment still.
         let began = Instant::now();
         loop {
-            let settings = Settings { listen, token: token.clone(), classes: classes.clone(), clock };
+            let settings = Settings {
+                listen,
+                token: token.clone(),
+                classes: classes.clone(),
+                tenure: tenure.clone(),
+                clock,
+            };
             match Server::start(settings, decided.clone()).await {
-                Ok(server) => return Leader { server, decides },
+                Ok(server) => return Leader { server, decides, tenure },
                 Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -209,11 +217,26 @@ async fn one_who_follows_a_leader_whose_revision_changes_hears_of_it() {
 
 #[tokio::test]
 async fn a_controller_that_decides_no_more_ends_its_streams() {
-    let Leader { server, decides } = Leader::start(anywhere(), 1, Some(100.0)).await;
+    let Leader { server, decides, .. } = Leader::start(anywhere(), 1, Some(100.0)).await;
     let plane = Running::start(&[server.address()], 10.0);
     plane.has(100.0).await;
     drop(decides);
     until("nobody is listened to", || !plane.health.connected.load(Relaxed) && server.streams() == 0).await;
+}
+
+#[tokio::test]
+async fn a_leader_whose_time_is_over_says_nothing_more_whatever_it_decides() {
+    let leader = Leader::start(anywhere(), 1, Some(100.0)).await;
+    let plane = Running::start(&[leader.server.address()], 10.0);
+    plane.has(100.0).await;
+    leader.tenure.renew(Nanos::ZERO);
+    leader.decide(1, Some(1.0));
+    until("it has ended its streams", || {
+        !plane.health.connected.load(Relaxed) && leader.server.streams() == 0
+    })
+    .await;
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    assert_eq!((plane.per_s(), leader.server.streams()), (Some(100.0), 0), "nor does it begin new ones");
 }
 
 /// Accepts, and never answers: as a process that was stopped, whose kernel goes on.
@@ -298,6 +321,30 @@ async fn only_who_shows_the_token_is_heard() {
     let right = Running::with_token(&address, 10.0, Some("correct-horse"));
     right.has(100.0).await;
     assert_eq!((without.per_s(), wrong.per_s(), leader.server.streams()), (None, None, 1));
+}
+
+/// A sentry of a version before there were revisions, or an Envoy: it does not say what it has heard, and gets its part.
+#[tokio::test]
+async fn who_knows_of_no_revisions_gets_its_rates_too() {
+    use plimsoll_rlqs::messages::{BucketId, BucketUsage, QuotaResponse, UsageReports};
+    let leader = Leader::start(anywhere(), 7, Some(500.0)).await;
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{}", leader.server.address()));
+    let mut client = tonic::client::Grpc::new(endpoint.unwrap().connect().await.unwrap());
+    client.ready().await.unwrap();
+    let bucket = std::collections::BTreeMap::from([("class".to_owned(), "a".to_owned())]);
+    let usage =
+        BucketUsage { bucket_id: Some(BucketId { bucket }), num_requests_allowed: 3, ..Default::default() };
+    let report = UsageReports { domain: "old".to_owned(), bucket_quota_usages: vec![usage] };
+    let reports = tonic::Request::new(tokio_stream::iter([report]));
+    let path = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
+    let path = http::uri::PathAndQuery::from_static(path);
+    let codec = tonic_prost::ProstCodec::<UsageReports, QuotaResponse>::default();
+    let mut answers = client.streaming(reports, path, codec).await.unwrap().into_inner();
+    let answer =
+        tokio::time::timeout(PATIENCE, answers.message()).await.expect("it is told").unwrap().unwrap();
+    let (class, assignment) = plimsoll_rlqs::assignment::read(&answer.bucket_action[0]).unwrap();
+    assert!(matches!(assignment.limit, Limit::Rate { per_s, .. } if per_s == 500.0), "{assignment:?}");
+    assert_eq!(class, "a");
 }
 
 /// Bytes that are no HTTP/2, a stream that is no gRPC, a message that is no message, and one that is too long.

@@ -9,6 +9,7 @@ use common::client;
 use common::server::{Held, Server, mirror};
 use common::{Sentry, config, eventually, parse, soon};
 use plimsoll_core::{Mechanism, Nanos};
+use plimsoll_rlqs::Tenure;
 use plimsoll_rlqs::assignment::{Assignment, Limit};
 use plimsoll_rlqs::server::{self, Rates};
 use plimsoll_sentry::{clock, rates};
@@ -90,6 +91,7 @@ async fn a_controller_is_followed_and_left_as_the_config_says() {
         listen: "127.0.0.1:0".parse().unwrap(),
         token: Some("correct-horse".to_owned()),
         classes: vec!["default".to_owned()],
+        tenure: Tenure::for_ever(),
         clock: clock::now,
     };
     let controller = server::Server::start(settings, decided).await.unwrap();
@@ -130,6 +132,7 @@ async fn what_the_gate_turns_away_did_not_enter_the_fleet() {
         listen: "127.0.0.1:0".parse().unwrap(),
         token: None,
         classes: vec!["default".to_owned()],
+        tenure: Tenure::for_ever(),
         clock: clock::now,
     };
     let controller = server::Server::start(settings, decided).await.unwrap();

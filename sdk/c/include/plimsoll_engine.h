@@ -55,7 +55,7 @@ static inline plimsoll_engine *plimsoll_engine_open(const char *name, const plim
 /** As many threads of a pool at work at once as run without any of them waiting too long for a CPU. Needs neither an application nor an agent. */
 typedef struct plimsoll_sheepdog plimsoll_sheepdog;
 
-/** For a pool of which `least` to `most` threads may work at once, none of them more than `max_slowdown` times (above 1) slower than on an idle machine. All may, to begin with. NULL where there is no
+/** For a pool of which `least` to `most` threads may work at once, none of them more than `max_slowdown` times (above 1) slower than on an idle machine. To begin with, as many as keep all CPUs busy. NULL where there is no
  * memory; the others take NULL, and then nobody ever waits. */
 PLIMSOLL_API plimsoll_sheepdog *plimsoll_sheepdog_start(unsigned least, unsigned most, double max_slowdown);
 /** How many may work at once, as of now. */

@@ -1,8 +1,9 @@
-//! `plimsoll demo`: a surge on a server without and with the load line ([`surge`]), a flash crowd on a whole platform ([`crowd`]), or
-//! somebody who holds what everybody needs, without and with the agent ([`culprit`]).
+//! `plimsoll demo`: a surge on a server without and with the load line ([`surge`]), the same on a fleet of services ([`fleet`]), a flash
+//! crowd on a whole platform ([`crowd`]), or somebody who holds what everybody needs, without and with the agent ([`culprit`]).
 
 mod crowd;
 mod culprit;
+mod fleet;
 mod screen;
 mod surge;
 
@@ -20,15 +21,19 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::processes::{Page, uri};
 
-/// Watch a surge with and without the load line, a flash crowd, or a culprit with and without the agent
+/// Watch a surge with and without the load line, on a server or a fleet, a flash crowd, or a culprit with and without the agent
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A flash crowd on a whole platform instead: three classes of requests, and servers that come with the load and go with it. It
     /// takes twice the duration.
     #[arg(long)]
     crowd: bool,
+    /// A surge on a shop of five services instead, on two copies side by side: requests enter the one as they come, the other as a
+    /// controller says that its services can carry them.
+    #[arg(long, conflicts_with = "crowd")]
+    fleet: bool,
     /// Somebody who holds what everybody needs instead, on two servers side by side: one is left alone, one is watched by the agent.
-    #[arg(long, conflicts_with_all = ["crowd", "factor"])]
+    #[arg(long, conflicts_with_all = ["crowd", "fleet", "factor"])]
     culprit: bool,
     /// What the culprit holds up [default: PostgreSQL where there is one, else our own].
     #[arg(long, value_enum, requires = "culprit")]
@@ -36,7 +41,7 @@ pub struct Args {
     /// How long the surge or the crowd lasts, or all that is to be seen of a culprit.
     #[arg(long, value_name = "TIME", default_value = "30s")]
     duration: Nanos,
-    /// How many times its capacity the server is sent [default: 3, with --crowd 10].
+    /// How many times its capacity the server is sent [default: 3, with --crowd 10]; with --fleet, how many times what comes in calm [default: 4].
     #[arg(long, value_name = "X", value_parser = parse_factor)]
     factor: Option<f64>,
     /// Fixes the arrivals.
@@ -89,10 +94,11 @@ pub fn run(args: Args) -> ExitCode {
         }
     };
     let perform = async {
-        match (args.culprit, args.crowd) {
-            (true, _) => culprit::perform(&args).await,
-            (false, true) => crowd::perform(&args).await,
-            (false, false) => surge::perform(&args).await,
+        match &args {
+            Args { culprit: true, .. } => culprit::perform(&args).await,
+            Args { crowd: true, .. } => crowd::perform(&args).await,
+            Args { fleet: true, .. } => fleet::perform(&args).await,
+            _ => surge::perform(&args).await,
         }
     };
     let outcome = runtime.block_on(async {

@@ -1,5 +1,6 @@
 //! How much may enter, decided and told: a shop of real services behind a real sentry, and a controller that has its spans and metrics.
 
+use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
@@ -14,6 +15,9 @@ const SHOP: &str = "[service.frontend]\ncapacity = \"2000/s\"\n\
     [api.about]\npath = [\"frontend\"]\noffered = \"40/s\"\n";
 const CAPACITY: f64 = 40.0;
 const SENT: &str = "200";
+/// What of it is for the catalog, and how busy an autoscaler wants that to be.
+const OFFERED: f64 = 160.0;
+const TARGET: f64 = 0.7;
 
 fn here(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
@@ -35,7 +39,8 @@ fn what_the_services_behind_cannot_do_does_not_enter_and_what_they_can_again_doe
     let settings = format!(
         "sentries = [\"{admin}\"]\nrates = {{ listen = \"{rates}\" }}\n\
          telemetry = {{ listen = \"{telemetry}\", wait = \"1s\", interval = \"250ms\", \
-         scrape = [{{ server = \"{shop}\", kind = \"gauge\", metric = \"shop_workers_busy_ratio\" }}] }}\n"
+         scrape = [{{ server = \"{shop}\", kind = \"gauge\", metric = \"shop_workers_busy_ratio\", queue = \"shop_queue_seconds\", \
+         served = \"shop_worked_total\" }}] }}\n"
     );
     let config = format!(
         "[sentry]\nlisten = \"{listen}\"\nadmin = \"{admin}\"\nrates = {{ controllers = [\"{rates}\"] }}\n\
@@ -84,9 +89,23 @@ fn what_the_services_behind_cannot_do_does_not_enter_and_what_they_can_again_doe
         refused.is_some_and(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() > 100.0)
     });
 
-    let more = post(shop, "/services/catalog?instances=20").unwrap();
-    assert!(more.starts_with("HTTP/1.1 200"), "{more}");
-    until(PATIENCE, "all of it enters again", || {
-        class(0)["may_enter_per_s"].as_f64().is_none_or(|limit| limit > SENT.parse().unwrap())
+    // An autoscaler that goes by utilisation alone sees a catalog that is just as busy as it is to be. This one is told what is kept out.
+    let instances = Cell::new(1.0);
+    until(PATIENCE, "the catalog is scaled by what is sent, and all of that enters", || {
+        let wanted = plan()["rates"]["services"]["catalog"].clone();
+        let [offered, admitted] =
+            ["offered_per_s", "admitted_per_s"].map(|key| wanted[key].as_f64().unwrap_or(0.0));
+        let enough = (offered / (TARGET * CAPACITY)).ceil();
+        if admitted < offered && enough > instances.get() {
+            assert!(offered < 2.0 * OFFERED, "{wanted}");
+            instances.set(enough);
+            let answer = post(shop, &format!("/services/catalog?instances={enough}")).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        }
+        instances.get() > 1.0 && class(0)["may_enter_per_s"].is_null()
+    });
+    assert!(instances.get() * CAPACITY > OFFERED, "{} instances are too few", instances.get());
+    until(PATIENCE, "and that is known", || {
+        plan()["rates"]["services"]["catalog"]["ratio"].as_f64().is_some_and(|ratio| ratio < 1.2)
     });
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // Threads and clocks are what this is about.
 
 mod entry;
+mod etcd;
 mod faults;
 mod harness;
 mod kubernetes;

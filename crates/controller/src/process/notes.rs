@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::child::Identity;
-use crate::lease::make_directory;
+use crate::lead::file::make_directory;
 
 /// A process, and how far it has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ use plimsoll_core::{ClassId, Nanos, Statistic};
 use plimsoll_ratecontrol::paths::{ApiPaths, PathBranch, Paths};
 use plimsoll_ratecontrol::{Api, Branch, ServiceId, ServiceSignal, Topology};
 
-use super::usage::Usage;
+use super::usage::{Figure, Usage};
 
 /// Services that are told apart.
 const MOST_SERVICES: usize = 1 << 16;
@@ -123,12 +123,21 @@ impl Directory {
 
     /// What was told anew of each service since `since`, by place. What was told before has been said, and what was not told is not known.
     pub fn signals(&mut self, usage: &Usage, since: Nanos) -> Vec<ServiceSignal> {
-        let known = usage.services.iter().filter(|known| known.changed > since);
-        let told: Vec<(ServiceId, f64)> =
-            known.filter_map(|known| Some((self.place(&known.service)?, known.utilization))).collect();
+        let news = |figure: Option<Figure>| Some(figure.filter(|figure| figure.changed > since)?.value);
+        let told = usage.services.iter().map(|known| {
+            let signal = ServiceSignal {
+                utilization: news(known.utilization),
+                queue_delay: news(known.queue_s).map(Nanos::from_secs_f64),
+                served_per_s: news(known.served_per_s),
+            };
+            (known.service.as_str(), signal)
+        });
+        let told = told.filter(|(_, signal)| *signal != ServiceSignal::default());
+        let told: Vec<(ServiceId, ServiceSignal)> =
+            told.filter_map(|(service, signal)| Some((self.place(service)?, signal))).collect();
         let mut signals = vec![ServiceSignal::default(); self.names.len()];
-        for (place, utilization) in told {
-            signals[place.index()].utilization = Some(utilization);
+        for (place, signal) in told {
+            signals[place.index()] = signal;
         }
         signals
     }
@@ -220,19 +229,25 @@ mod tests {
     fn signals_are_what_was_told_since() {
         let mut directory = Directory::default();
         directory.place("cart");
-        let known = |service: &str, at, utilization| Known {
+        let told = |value, at| Some(Figure { value, at: Nanos(30), changed: Nanos(at) });
+        let known = |service: &str, utilization, queue_s| Known {
             service: service.to_owned(),
             utilization,
-            at: Nanos(30),
-            changed: Nanos(at),
+            queue_s,
+            served_per_s: None,
         };
-        let usage =
-            Usage { services: vec![known("catalog", 20, 0.9), known("old", 10, 0.8)], ..Usage::default() };
-        let mut utilizations =
-            |since| directory.signals(&usage, Nanos(since)).iter().map(|s| s.utilization).collect::<Vec<_>>();
-        assert_eq!(utilizations(10), [None, Some(0.9)]);
-        assert_eq!(utilizations(5), [None, Some(0.9), Some(0.8)]);
-        assert_eq!(utilizations(20), [None, None, None]);
+        let services =
+            vec![known("catalog", told(0.9, 20), told(0.25, 25)), known("old", told(0.8, 10), None)];
+        let usage = Usage { services, ..Usage::default() };
+        let mut signals = |since| {
+            let signals = directory.signals(&usage, Nanos(since));
+            signals.iter().map(|s| (s.utilization, s.queue_delay)).collect::<Vec<_>>()
+        };
+        let (nothing, queue) = ((None, None), Some(Nanos::from_millis(250)));
+        assert_eq!(signals(10), [nothing, (Some(0.9), queue)]);
+        assert_eq!(signals(5), [nothing, (Some(0.9), queue), (Some(0.8), None)]);
+        assert_eq!(signals(20), [nothing, (None, queue), nothing], "each by itself");
+        assert_eq!(signals(25), [nothing; 3]);
     }
 
     #[test]

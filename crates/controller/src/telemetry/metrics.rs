@@ -55,7 +55,7 @@ pub fn families(learnt: &Learnt, usage: &Usage) -> Vec<Family> {
         ),
         (
             "plimsoll_controller_services_told",
-            "Services of which is known how busy they are",
+            "Services of which is known how busy they are, how long their queues, or what they get done",
             Gauge,
             alone(usage.services.len() as f64),
         ),

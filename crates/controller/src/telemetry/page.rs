@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::Telemetry;
 use super::fleet::Classes;
+use super::usage::Figure;
 
 /// Where it is.
 pub const PATH: &str = "/paths";
@@ -34,7 +35,15 @@ pub fn render(telemetry: &Telemetry, classes: &[Class], now: Nanos) -> Value {
         })
     });
     let services = usage.services.iter().map(|known| {
-        (&*known.service, json!({ "utilization": round(known.utilization), "age_s": round(now.since(known.at).as_secs_f64()) }))
+        let value = |figure: Option<Figure>| figure.map(|figure| round(figure.value));
+        let told = known.figures().map(|figure| figure.at).max().unwrap_or_default();
+        let page = json!({
+            "utilization": value(known.utilization),
+            "queue_s": value(known.queue_s),
+            "served_per_s": value(known.served_per_s),
+            "age_s": round(now.since(told).as_secs_f64()),
+        });
+        (&*known.service, page)
     });
     let sources = usage.sources.iter().map(|source| {
         json!({ "source": source.name, "answers": source.answers, "failures": source.failures, "nonsense": source.nonsense, "trouble": source.trouble })

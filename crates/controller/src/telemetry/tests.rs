@@ -175,6 +175,83 @@ async fn spans_are_taken_by_every_way_there_is() {
     assert_eq!(page["spans"]["taken"], 16);
 }
 
+/// Hosts whose clocks are minutes apart, spans from the future and of the year dot, and such as end before they begin.
+#[tokio::test]
+async fn whatever_the_spans_times_are_the_same_is_learnt() {
+    const NOW: u64 = 1_800_000_000_000_000_000;
+    const MINUTES: u64 = 7 * 60 * 1_000_000_000;
+    let mut telemetry = begin("");
+    let times = [
+        [(NOW, 5), (NOW + MINUTES, 5)],
+        [(NOW, 5), (NOW - MINUTES, 5)],
+        [(0, 0), (u64::MAX, 0)],
+        [(1, u64::MAX), (NOW * 8, 3)],
+    ];
+    for (trace, of_service) in (1..).zip(times) {
+        let mut message = request(trace);
+        for (resource, (start, lasts)) in message.resource_spans.iter_mut().zip(of_service) {
+            for span in resource.scope_spans.iter_mut().flat_map(|scope| &mut scope.spans) {
+                (span.start_time_unix_nano, span.end_time_unix_nano) = (start, start.wrapping_add(lasts));
+            }
+        }
+        assert_eq!(
+            post(&telemetry, &[PROTOBUF], message.encode_to_vec()).await.body.len(),
+            0,
+            "all are taken"
+        );
+    }
+    let known = telemetry.learnt.wait_for(|learnt| learnt.paths.figures.requests == times.len() as u64);
+    let known = Arc::clone(&*tokio::time::timeout(PATIENCE, known).await.expect("it is learnt").unwrap());
+    let [api] = &*known.paths.apis else { panic!("{:?}", known.paths.apis) };
+    let [branch] = &*api.branches else { panic!("{:?}", api.branches) };
+    assert_eq!((&*api.operation, branch.visits.len()), ("GET /cart", 2));
+    assert_eq!((known.paths.figures.late, known.counts.rejected), (0, 0));
+}
+
+/// Names that would end a line, a label, a string of JSON or a page; such as turn text round, have no end, or are none.
+#[tokio::test]
+async fn hostile_names_are_names_and_nothing_else() {
+    let long = "x".repeat(10_000);
+    let names = [
+        "a\nplimsoll_evil 1",
+        "a\"}{\\",
+        "</script><b>",
+        "\u{202e}evil\u{0}\u{7f}",
+        "../../etc",
+        "",
+        &long,
+        "\u{1f6a2}",
+    ];
+    let mut telemetry = begin("");
+    for (trace, name) in (1..).zip(names) {
+        let mut message = request(trace);
+        for resource in &mut message.resource_spans {
+            resource.resource.as_mut().unwrap().attributes = vec![word("service.name", name)];
+            for span in resource.scope_spans.iter_mut().flat_map(|scope| &mut scope.spans) {
+                span.name = name.to_owned();
+                span.attributes = vec![word("http.request.method", name), word("http.route", name)];
+            }
+        }
+        assert_eq!(post(&telemetry, &[PROTOBUF], message.encode_to_vec()).await.status, StatusCode::OK);
+    }
+    let sent = names.len() as u64;
+    let known = telemetry.learnt.wait_for(|learnt| {
+        let figures = learnt.paths.figures;
+        figures.requests + figures.unplaced == sent
+    });
+    drop(tokio::time::timeout(PATIENCE, known).await.expect("they are learnt").unwrap());
+    let page = page::render(&telemetry, &[], clock::now()).to_string();
+    let page: serde_json::Value = serde_json::from_str(&page).unwrap();
+    let apis = page["apis"].as_array().unwrap();
+    assert!(!apis.is_empty() && apis.iter().all(|api| api["service"].as_str().unwrap().len() <= 256));
+    let metrics = plimsoll_sentry::admin::scrape::render(metrics::families(
+        &telemetry.learnt.borrow(),
+        &telemetry.usage.borrow(),
+    ));
+    assert!(metrics.lines().all(|line| line.starts_with("plimsoll_") || line.starts_with('#')), "{metrics}");
+    assert!(!metrics.contains("evil"), "{metrics}");
+}
+
 #[tokio::test]
 async fn what_is_wrong_with_spans_is_said_and_the_others_are_taken() {
     let telemetry = begin("");
@@ -283,8 +360,9 @@ async fn how_busy_services_are_is_asked_of_all_who_know() {
     );
     let mut telemetry = begin(&keys);
     let known = telemetry.usage.wait_for(|usage| {
+        let known = usage.services.iter();
         let known: Vec<(&str, f64)> =
-            usage.services.iter().map(|known| (&*known.service, known.utilization)).collect();
+            known.filter_map(|known| Some((&*known.service, known.utilization?.value))).collect();
         known == [("cart", 0.5), ("catalog", 0.25)] && usage.sources[2].failures > 0
     });
     let known = Arc::clone(&*tokio::time::timeout(PATIENCE, known).await.expect("it is told").unwrap());

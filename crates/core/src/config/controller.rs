@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::admission::Mode;
+use super::etcd::{self, Etcd};
 use super::pool::Pool;
 use super::provision::Ports;
 use super::report::Report;
@@ -32,6 +33,8 @@ table! {
         servers: Option<u32> [1..=100000],
         /// Where it notes which processes it started, and that it is the one controller; relative to the working directory.
         state: PathBuf = "plimsoll-state",
+        /// Where controllers of several hosts find out which of them leads. Left out, it is one of this host that does.
+        etcd: Option<Etcd>,
         /// Admin ports of further sentries, as in "9901-9904": one is started when the others are busy, and returned when
         /// they are not. Left out, there is never one more.
         sentry_ports: Option<Ports>,
@@ -54,8 +57,11 @@ table! {
         /// What it wants in `authorization: Bearer`. Left out, it asks nobody.
         token: Option<Secret>,
         /// What decides them, where `[controller.telemetry]` says what the fleet is: "model" learns what services can do and APIs cost,
-        /// "mimd" and "topfull-bw" go by steps, "none" leaves it at `max_rate`.
+        /// "learned", "mimd" and "topfull-bw" go by steps, "none" leaves it at `max_rate`.
         decide: RateDecider = "model",
+        /// What "learned" has learnt, as `plimsoll fleet train` writes it; relative to the working directory. Left out, the weights that
+        /// come with Plimsoll.
+        weights: Option<PathBuf> where decide = "learned",
         /// From one decision to the next. Signals that come more seldom are waited for.
         interval: Nanos ["100ms"..="10s"] = "250ms",
     }
@@ -66,6 +72,8 @@ choice! {
     pub enum RateDecider {
         /// What services can do and APIs cost is learnt, and the best rates are solved for.
         Model = "model",
+        /// TopFull with the steps that a network has learnt; the model takes over where that does worse.
+        Learned = "learned",
         /// TopFull with steps of a fixed part.
         Mimd = "mimd",
         /// TopFull with the steps of Breakwater.
@@ -105,6 +113,9 @@ pub(super) fn check(controller: &Controller, pools: &[Pool], root: Node<'_>, rep
     }
     if let Some(settings) = &controller.telemetry {
         telemetry::check(settings, root, report);
+    }
+    if let Some(settings) = &controller.etcd {
+        etcd::check(settings, controller.sentry_ports.is_some(), pools, root, report);
     }
     let promised: u32 =
         pools.iter().filter_map(|pool| Some(pool.provision.as_ref()?.min)).fold(0, u32::saturating_add);

@@ -56,6 +56,9 @@ table! {
         max_idle_connections: u32 [0..=100000] = 256,
         /// Servers that the controller starts and stops as the load asks for. Left out, there are those of `servers`.
         provision: Option<Provision>,
+        /// The service of a fleet that the servers are, as traces call it. What the fleet's rates keep out for the sake of other services then
+        /// is no reason to start more of them. Left out, all that is refused is.
+        service: Option<String>,
     }
 }
 

@@ -53,6 +53,10 @@ table! {
         query: String = "sum by (container) (irate(container_cpu_usage_seconds_total{container!=\"\",container!=\"POD\"}[1m])) / sum by (container) (container_spec_cpu_quota{container!=\"\"} / container_spec_cpu_period{container!=\"\"})",
         /// The label whose value is the service, as traces call it.
         label: String = "container",
+        /// What is asked beside that: how long a request that comes now waits until it is worked on, in seconds, by service. Left out, nothing.
+        queue: Option<String>,
+        /// Likewise: how many requests a second are done, whoever sent them, by service.
+        served: Option<String>,
         /// What it wants in `authorization: Bearer`.
         token: Option<Secret>,
     }
@@ -63,18 +67,23 @@ table! {
     pub struct Scrape {
         /// Where it is.
         server: Server,
-        /// Where its metrics are.
+        /// Where its metrics are. Of a sentry they are what it tells controllers, whatever is written here.
         path: PathAndQuery = "/metrics",
         /// What it tells of: "cadvisor" of containers, "node" of a host, "process" of the process that answers, "agent" of the processes
-        /// beside an agent of ours, "gauge" of anything, in a gauge from 0 to 1.
+        /// beside an agent of ours, "sentry" of the services that a sentry of ours stands in front of within the fleet, "gauge" of anything,
+        /// in metrics that are named here.
         kind: ScrapeKind = "cadvisor",
         /// The label whose value is the service. Left out, that of the kind: `container_label_com_docker_compose_service` or `name` for
-        /// cadvisor, `process` for an agent, `service` for a gauge.
+        /// cadvisor, `process` for an agent, `service` for a gauge. A sentry's services are its pools, by their names.
         label: Option<String>,
         /// The service that all of it is about, where no label says so.
         service: Option<String>,
-        /// The gauge.
+        /// The gauge of how busy services are, from 0 to 1.
         metric: Option<String> where kind = "gauge",
+        /// The gauge of how long a request that comes now waits until it is worked on, in seconds.
+        queue: Option<String> where kind = "gauge",
+        /// The counter of the requests that are done, well or not.
+        served: Option<String> where kind = "gauge",
         /// How many CPUs the service may use there. Left out, what the exporter says, or else one.
         cpus: Option<f64> [0.001..=100000.0] where kind = "cadvisor" | "node" | "process",
         /// What it wants in `authorization: Bearer`.
@@ -93,7 +102,9 @@ choice! {
         Process = "process",
         /// Processes beside an agent of ours.
         Agent = "agent",
-        /// Anything, in a gauge.
+        /// Services that a sentry of ours stands in front of.
+        Sentry = "sentry",
+        /// Anything, in metrics that are named.
         Gauge = "gauge",
     }
 }
@@ -117,7 +128,11 @@ pub(super) fn check(telemetry: &Telemetry, root: Node<'_>, report: &mut Report) 
     }
     for scrape in &telemetry.scrape {
         let wants = match scrape.kind {
-            ScrapeKind::Gauge if scrape.metric.is_none() => "metric = \"utilization\"",
+            ScrapeKind::Gauge
+                if [&scrape.metric, &scrape.queue, &scrape.served].iter().all(|name| name.is_none()) =>
+            {
+                "metric = \"utilization\""
+            }
             ScrapeKind::Node | ScrapeKind::Process if scrape.service.is_none() => "service = \"catalog\"",
             _ => continue,
         };

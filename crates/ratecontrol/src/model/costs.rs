@@ -72,11 +72,11 @@ impl Costs {
         self.unit.is_some()
     }
 
-    /// Brings the list of callers up to date. Who stays keeps what was learned.
-    pub fn callers(&mut self, users: &[(ApiId, f64)]) {
+    /// Brings the list of callers up to date. Who stays keeps what was learned. Whether it was another list.
+    pub fn callers(&mut self, users: &[(ApiId, f64)]) -> bool {
         let ids = || users.iter().map(|&(api, _)| api).filter(|_| users.len() <= MOST);
         if !self.cost.is_empty() && self.apis.iter().copied().eq(ids()) {
-            return;
+            return false;
         }
         let n = if users.len() <= MOST { users.len() } else { 1 };
         let place = |api: ApiId| self.apis.binary_search(&api).ok();
@@ -94,6 +94,7 @@ impl Costs {
         self.covariance = covariance.collect();
         self.cost = cost;
         self.apis = ids().collect();
+        true
     }
 
     /// The load that a call was to be in the mean by what is known, where callers call so often.

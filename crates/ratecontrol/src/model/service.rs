@@ -17,8 +17,30 @@ use super::costs::{Costs, Sample};
 pub(super) const FULL: f64 = 0.98;
 /// A service that stays full without a reason is taken to do less, by this factor a step.
 const MORE: f64 = 1.15;
+/// Where nobody tells the queue, who is busier than this may have had one that grew: less was served than came. It had if that is not
+/// nearly what was expected.
+const QUIET: f64 = 0.9;
+const NEARLY: f64 = 0.1;
 /// How many calls come of each request is followed within about this time.
 const CALLS_S: f64 = 3.0;
+/// Calls that are enough for a sample of what they cost,
+const ENOUGH: f64 = 16.0;
+/// and for how long at most they are waited for, in seconds.
+const LONG_S: f64 = 2.0;
+
+/// No more than this is let in to make a queue longer that is too short: whoever is wrong is so by a tenth at most.
+const MOST: f64 = 1.1;
+/// Over how many seconds it is seen what is lost,
+pub(super) const LOST_S: f64 = 3.0;
+/// how much more idleness than lateness is as good as the same,
+const EVEN: f64 = 0.005;
+/// by how much the wait is changed in a step,
+const SLOWLY: f64 = 0.04;
+/// and from how much to how much of the usual.
+const SHORTEST: f64 = 0.2;
+/// See [`SHORTEST`].
+const LONGEST: f64 = 4.0;
+
 /// What is seen of a service in one step.
 pub(super) struct Seen<'a> {
     pub now: Nanos,
@@ -35,8 +57,8 @@ pub(super) struct Seen<'a> {
     pub inferred_wait_s: Option<f64>,
     /// How long they may.
     pub patience_s: f64,
-    /// Whether an API that calls it comes close to missing its SLO.
-    pub late: bool,
+    /// The part of what was let in of its callers that was not answered in time.
+    pub late: f64,
 }
 
 /// How full services are to be.
@@ -50,20 +72,64 @@ pub(super) struct Goal {
     pub drain: Nanos,
 }
 
+/// What was seen of a service in a few steps.
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    /// Calls that were served, over how long, and the parts of that in which its capacity was busy.
+    calls: f64,
+    seconds: f64,
+    busy_s: f64,
+    /// As of [`Sample`].
+    mixed: bool,
+    full: bool,
+    /// Calls of each caller that should have come.
+    flows: Vec<f64>,
+}
+
+impl Tally {
+    /// Adds a step: the part of the capacity that was busy, calls a second, and so on.
+    fn add(&mut self, busy: f64, served_per_s: f64, seconds: f64, mixed: bool, flows: &[f64]) {
+        if self.seconds <= 0.0 {
+            (self.calls, self.busy_s, self.mixed, self.full) = (0.0, 0.0, true, true);
+            self.flows.clear();
+            self.flows.resize(flows.len(), 0.0);
+        }
+        self.calls += served_per_s * seconds;
+        self.seconds += seconds;
+        self.busy_s += busy * seconds;
+        self.mixed &= mixed;
+        self.full &= busy >= FULL;
+        self.flows.iter_mut().zip(flows).for_each(|(sum, flow)| *sum += flow * seconds);
+    }
+
+    /// A sample, if there is enough for one; then it begins anew with the next step.
+    fn sample(&mut self, enough: f64) -> Option<Sample> {
+        let Tally { calls, seconds, busy_s, mixed, full, .. } = *self;
+        if calls < enough && seconds < LONG_S {
+            return None;
+        }
+        self.seconds = 0.0;
+        (calls >= 1.0).then(|| Sample { mean: busy_s / calls, calls, seconds, mixed, full })
+    }
+}
+
 /// What is known of a service.
 #[derive(Clone, Debug)]
 pub(super) struct Service {
     /// Load that calls served here are.
     costs: Costs,
-    /// Calls that come for each that was expected.
-    calls: f64,
-    /// Whether that was ever seen.
-    counted: bool,
-    /// When something was last heard, and what the wait was.
+    /// Calls that came, and that were expected by what was admitted; what was long ago hardly counts any more.
+    came: f64,
+    due: f64,
+    /// What was seen since the costs last learned: calls of few steps may be too few to tell anything.
+    tally: Tally,
+    /// When something was last heard, what the wait was, and how many calls waited.
     heard: Option<Nanos>,
     wait_s: Option<f64>,
-    /// The part of the wait to keep that is kept: less where callers wait in many places.
+    waiting: Option<f64>,
+    /// How many times the wait to keep is kept, and the part of the workers that had nothing to do of late.
     caution: f64,
+    idle: f64,
     /// Steps running in which it was full, and in which it was though it should not have been.
     full: u32,
     stuck: u32,
@@ -79,11 +145,14 @@ impl Default for Service {
     fn default() -> Service {
         Service {
             costs: Costs::default(),
-            calls: 1.0,
-            counted: false,
+            came: 1.0,
+            due: 1.0,
+            tally: Tally::default(),
             heard: None,
             wait_s: None,
+            waiting: None,
             caution: 1.0,
+            idle: 0.0,
             full: 0,
             stuck: 0,
             expected: 0.0,
@@ -96,7 +165,12 @@ impl Default for Service {
 impl Service {
     /// Load that a call a second of this API is that was expected; nothing before anything was learned.
     pub fn cost(&self, api: ApiId) -> Option<f64> {
-        self.costs.of(api).map(|cost| cost * self.calls)
+        self.costs.of(api).map(|cost| cost * self.calls())
+    }
+
+    /// Calls that come for each that is expected.
+    fn calls(&self) -> f64 {
+        (self.came / self.due).clamp(0.1, 10.0)
     }
 
     /// Whether anything was learned of what calls cost.
@@ -120,60 +194,82 @@ impl Service {
             _ => None,
         };
         let waited = self.wait_s.is_some_and(|wait| wait > 0.0);
+        let waits = wait_s.is_some_and(|wait| wait > 0.5 * seen.patience_s);
         self.wait_s = wait_s;
-        self.costs.callers(seen.users);
-        self.learn_costs(seen, seconds, full, waited, growth);
+        if self.costs.callers(seen.users) {
+            self.tally = Tally::default();
+        }
+        let settled = seen.settled && wait_s.is_none_or(|wait| wait <= 4.0 * seen.patience_s);
+        let busy = seen.signal.utilization.or(waits.then_some(1.0));
+        match seen.signal.served_per_s {
+            Some(served) => self.count(seen, served, busy, seconds, settled),
+            None => self.guess(seen, seconds, full, waited, growth),
+        }
         self.full = if full { (self.full + 1).min(8) } else { 0 };
         self.expected = seen.expected_per_s;
         self.allowed = self.allow(seen, goal, seconds, full);
     }
 
-    fn learn_costs(&mut self, seen: &Seen<'_>, seconds: f64, full: bool, waited: bool, growth: Option<f64>) {
-        let waits = self.wait_s.is_some_and(|wait| wait > 0.5 * seen.patience_s);
-        // Where the queue is not known, who was full may have had one.
+    /// Learns where it is told what was served. Behind a long queue, those served came long ago, in another mix; so it may have been where
+    /// the queue is not known and all were busy before.
+    fn count(&mut self, seen: &Seen<'_>, served_per_s: f64, busy: Option<f64>, seconds: f64, settled: bool) {
+        let seconds = seconds.max(0.1);
+        let full = busy.is_some_and(|busy| busy >= FULL);
         let was_full = self.wait_s.is_none() && self.full > 0;
-        let long = self.wait_s.is_some_and(|wait| wait > 4.0 * seen.patience_s);
-        let (expected, flows) = (seen.expected_per_s, || seen.flows.iter().copied());
-        let mut take = |mean: f64, calls: f64, mixed: bool| {
+        if let Some(busy) = busy {
+            self.tally.add(busy, served_per_s, seconds, settled && !was_full, seen.flows);
+            // A first guess is better than none.
+            let enough = if self.costs.is_known() { ENOUGH } else { 1.0 };
+            if let Some(sample) = self.tally.sample(enough) {
+                self.costs.take(sample, self.tally.flows.iter().copied());
+            }
+        }
+        // What came is what was served and what the queue grew by. Where it is not known: what was served, unless there was one.
+        let before = self.waiting;
+        let per_busy = busy.filter(|&busy| busy > 0.0).map(|busy| served_per_s / busy);
+        self.waiting = self.wait_s.zip(per_busy).map(|(wait, per_s)| wait * per_s);
+        let quiet = busy.is_none_or(|busy| busy < QUIET);
+        let nearly = (served_per_s / (seen.expected_per_s * self.calls()) - 1.0).abs() < NEARLY;
+        let grew = match (self.waiting, before) {
+            (Some(waiting), Some(before)) => waiting - before,
+            _ if self.wait_s.is_none() && !full && !was_full && (quiet || nearly) => 0.0,
+            _ => return,
+        };
+        if settled && seen.expected_per_s > 0.0 {
+            let keep = (-seconds / CALLS_S).exp();
+            self.came = self.came * keep + (served_per_s * seconds + grew).max(0.0);
+            self.due = self.due * keep + seen.expected_per_s * seconds;
+        }
+    }
+
+    /// Learns where nobody counts what is served.
+    fn guess(&mut self, seen: &Seen<'_>, seconds: f64, full: bool, waited: bool, growth: Option<f64>) {
+        let (expected, seconds) = (seen.expected_per_s, seconds.max(0.1));
+        let flows = || seen.flows.iter().copied();
+        let mut take = |load: f64| {
+            let (mean, calls) = (load / expected, expected * seconds);
             if calls >= 1.0 {
-                self.costs.take(Sample { mean, calls, seconds, mixed, full }, flows());
+                self.costs.take(Sample { mean, calls, seconds, mixed: false, full }, flows());
             }
         };
-        let seconds = seconds.max(0.1);
-        if let Some(served) = seen.signal.served_per_s {
-            // Behind a long queue, those served came long ago, in another mix.
-            if let Some(utilization) = seen.signal.utilization.or(waits.then_some(1.0)) {
-                take(utilization / served, served * seconds, seen.settled && !long && !was_full);
-            }
-            // While a queue grows or shrinks, what is served is not what comes.
-            if seen.settled && !full && !was_full && !long && expected > 0.0 {
-                let part = if self.counted { 1.0 - (-seconds / CALLS_S).exp() } else { 1.0 };
-                self.counted = true;
-                self.calls += ((served / expected).clamp(0.1, 10.0) - self.calls) * part;
-            }
-            return;
-        }
         match (seen.signal.utilization, growth) {
             // Full: the queue tells how much comes. One that is empty tells nothing.
             (utilization, Some(growth)) if (full || utilization.is_none()) && self.wait_s > Some(0.0) => {
-                take((1.0 + growth).max(0.05) / expected, expected * seconds, false);
+                take((1.0 + growth).max(0.05));
             }
             // What is worked on is what comes, unless some of it came before.
-            (Some(utilization), _) if !full && !waited && seen.settled => {
-                take(utilization / expected, expected * seconds, false);
-            }
+            (Some(utilization), _) if !full && !waited && seen.settled => take(utilization),
             // All are busy and nobody knows the queue. More costs than was known, if no more comes than before: or there was a queue
             // already, and then that it costs less shows as soon as that is gone.
             (Some(utilization), _) if full && self.wait_s.is_none() => {
-                let known = self.costs.mean(flows()).map_or(0.0, |mean| mean * self.calls * expected);
+                let known = self.costs.mean(flows()).map_or(0.0, |mean| mean * self.calls() * expected);
                 if self.full > 0 && known < 1.1 {
                     self.costs.grow(MORE);
                 } else if expected >= self.expected {
                     self.costs.at_least(utilization / expected, flows());
                 }
             }
-            (Some(_), _) => {}
-            (None, _) => {}
+            _ => {}
         }
     }
 
@@ -184,20 +280,30 @@ impl Service {
         let least = 0.05;
         if let Some(wait) = self.wait_s {
             let keep = goal.wait * seen.patience_s;
-            if !seen.late {
-                self.caution = (self.caution * 1.02).min(1.0);
-            } else if wait < 2.0 * keep {
-                self.caution = (self.caution * 0.9).max(0.2);
-            }
-            return (1.0 - (wait - keep * self.caution) / drain_s).clamp(least, 1.05);
+            self.balance(seen, seconds, wait < 2.0 * keep * self.caution);
+            return (1.0 - (wait - keep * self.caution) / drain_s).clamp(least, MOST);
         }
         // Everything is busy though no more comes than fits: there is a queue that nobody tells of.
         let mean = self.costs.mean(seen.flows.iter().copied());
-        let fits = mean.is_some_and(|mean| mean * self.calls * seen.expected_per_s <= FULL);
+        let fits = mean.is_some_and(|mean| mean * self.calls() * seen.expected_per_s <= FULL);
         self.stuck = if full && fits { (self.stuck + 1).min(8) } else { 0 };
         let unseen = 0.8f64.powi(self.stuck.saturating_sub(1) as i32);
         let inferred = seen.inferred_wait_s.filter(|_| full).unwrap_or(0.0);
         let late = (inferred - 3.0 * seen.patience_s).max(0.0) / drain_s;
         (goal.utilization * unseen - late).clamp(least, 1.0)
+    }
+
+    /// A wait is right when as much is lost because workers have nothing to do as because answers come late. Services with few workers
+    /// need a longer one than others; where callers wait in many places, each has to be shorter.
+    fn balance(&mut self, seen: &Seen<'_>, seconds: f64, is_kept: bool) {
+        let part = 1.0 - (-seconds / LOST_S).exp();
+        self.idle += (1.0 - seen.signal.utilization.unwrap_or(1.0) - self.idle) * part;
+        if !self.held {
+            self.caution += (1.0 - self.caution) * SLOWLY;
+        } else if self.idle > seen.late + EVEN {
+            self.caution = (self.caution * (1.0 + SLOWLY)).min(LONGEST);
+        } else if seen.late > self.idle && is_kept {
+            self.caution = (self.caution * (1.0 - SLOWLY)).max(SHORTEST);
+        }
     }
 }

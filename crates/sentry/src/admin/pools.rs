@@ -1,6 +1,6 @@
 //! `/pools`: what a controller plans by. Every name here is one that controllers rely on.
 
-use plimsoll_core::Nanos;
+use plimsoll_core::{Mechanism, Nanos};
 use serde::Serialize;
 
 use super::Admin;
@@ -37,6 +37,8 @@ struct PoolView {
     by_slowdown: bool,
     /// Requests that wait.
     queued: u32,
+    /// How long one that came now would wait until a server works on it: here, and at the server as far as servers say.
+    wait_ms: f64,
     servers: Vec<ServerView>,
     /// Servers that are no longer in the list and still work on requests.
     leaving: Vec<ServerView>,
@@ -62,6 +64,8 @@ struct ClassView {
     admitted: u64,
     /// By every mechanism.
     refused: u64,
+    /// Those of them that were beyond what the controller lets into the fleet.
+    over_rate: u64,
     served: u64,
     /// Of the processing time; zero while nothing is known.
     service_mean_ms: f64,
@@ -99,6 +103,7 @@ fn pool_view(routing: &Routing, index: usize, pool: &Pool, now: Nanos) -> PoolVi
             offered: snapshot.offered,
             admitted: snapshot.admitted(),
             refused: snapshot.refused.iter().sum(),
+            over_rate: snapshot.refused[Mechanism::Rate as usize],
             served: snapshot.served,
             service_mean_ms: estimate.map_or(0.0, |e| e.mean.as_millis_f64()),
             service_scv: estimate.map_or(0.0, |e| e.scv),
@@ -123,8 +128,17 @@ fn pool_view(routing: &Routing, index: usize, pool: &Pool, now: Nanos) -> PoolVi
         slowdown: pool.flock.worst(clock::now()),
         by_slowdown: pool.flock.decides(),
         queued: pool.slots.waiting(),
+        wait_ms: (pool.gate.expected_wait().as_secs_f64() + waits_at_servers_s(pool, now)) * 1e3,
         servers: pool.servers.all().into_iter().map(server).collect(),
         leaving: pool.servers.leaving().into_iter().map(server).collect(),
         classes: classes.map(class).collect(),
     }
+}
+
+/// The mean over the servers that say how long requests wait there.
+fn waits_at_servers_s(pool: &Pool, now: Nanos) -> f64 {
+    let all = pool.servers.all();
+    let said = all.iter().filter_map(|server| Some(server.load.queue_delay_s.get(now)?.0));
+    let (sum, n) = said.fold((0.0, 0.0), |(sum, n), wait_s| (sum + wait_s, n + 1.0));
+    if n > 0.0 { sum / n } else { 0.0 }
 }

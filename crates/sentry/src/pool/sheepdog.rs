@@ -112,7 +112,7 @@ impl Flock {
         let dog = inner.dog.get_or_insert_with(|| SheepDog::new(1..=most, i64::from(slots.size), bound));
         // Where slots are free, more of them would change nothing, and nothing follows from nobody being slowed.
         if due && (slots.full && !short || worst > bound) {
-            dog.measured(now, [worst]);
+            dog.measured(now, [worst], true);
         }
         u32::try_from(dog.workers()).ok()
     }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use crate::figures::Figure;
 use crate::reproduce::findings::{Findings, Row};
 use crate::reproduce::{
-    Experiment, ExperimentResult, Results, Settings, atropos, bouncer, cataclysm, cpu_futures,
+    Experiment, ExperimentResult, Results, Settings, atropos, bouncer, cataclysm, cpu_futures, topfull,
 };
 
 /// Run a paper's study and hold the results against the paper's
@@ -25,6 +25,10 @@ pub struct Args {
     /// Fewer loads, seeds and runs, within 55 s on two cores: simulations are held to the same tolerances, live runs judge no times
     #[arg(long)]
     quick: bool,
+    /// Instead of the simulated figures those on the real testbed (topfull: real services, sentry, controller and load, on loopback; ten
+    /// minutes on a machine that does nothing else)
+    #[arg(long)]
+    real: bool,
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -44,17 +48,27 @@ pub enum Paper {
     Cataclysm,
     /// Who is about to be short of CPU
     CpuFutures,
+    /// Rates at the entry of a fleet
+    Topfull,
 }
 
 /// Runs the subcommand with the simulator's experiments and `more` of a paper's; what the process should exit with.
 pub fn run(args: Args, more: impl FnOnce(Paper, Settings) -> Vec<Experiment>) -> ExitCode {
-    let settings = Settings { seed: args.seed, quick: args.quick };
+    let settings = Settings { seed: args.seed, quick: args.quick, real: args.real };
+    if args.real && args.paper != Paper::Topfull {
+        eprintln!("--real is for topfull; the others run what is real beside what is simulated");
+        return ExitCode::FAILURE;
+    }
     let mut experiments = match args.paper {
         Paper::Atropos => atropos::experiments(settings),
         Paper::Bouncer => bouncer::experiments(settings),
         Paper::Cataclysm => cataclysm::experiments(settings),
         Paper::CpuFutures => cpu_futures::experiments(settings),
+        Paper::Topfull => topfull::experiments(settings),
     };
+    if args.real {
+        experiments.clear();
+    }
     experiments.extend(more(args.paper, settings));
     match reproduce(&args, experiments) {
         Ok(true) => ExitCode::SUCCESS,

@@ -4,6 +4,9 @@ use plimsoll_core::Nanos;
 
 use crate::stats::Histogram;
 
+/// How finely goodput is told over time.
+pub const TIMELINE_STEP: Nanos = Nanos::from_millis(250);
+
 /// What became of the requests of one API, from the start on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -57,17 +60,27 @@ pub struct Account {
     pub latencies: Vec<u64>,
     /// How long requests took from when their users first sent them, since the window began.
     pub window: Histogram,
+    /// Requests that were answered in time, by [`TIMELINE_STEP`].
+    pub timeline: Vec<u32>,
 }
 
 impl Account {
     /// An answer: to an attempt that took so long, of a request that was first sent so long ago.
-    pub fn answered(&mut self, attempt: Nanos, request: Nanos, deadline: Nanos, abandoned: bool) {
+    pub fn answered(&mut self, now: Nanos, attempt: Nanos, request: Nanos, deadline: Nanos, abandoned: bool) {
         self.counts.answered += 1;
         self.latencies.push(attempt.0);
         self.good_attempts += u64::from(attempt <= deadline);
-        if !abandoned {
-            self.window.record(request);
-            self.counts.good += u64::from(request <= deadline);
+        if abandoned {
+            return;
+        }
+        self.window.record(request);
+        if request <= deadline {
+            self.counts.good += 1;
+            let step = (now.0 / TIMELINE_STEP.0) as usize;
+            if self.timeline.len() <= step {
+                self.timeline.resize(step + 1, 0);
+            }
+            self.timeline[step] += 1;
         }
     }
 

@@ -35,13 +35,8 @@ pub struct Fleet {
     clients: Rng,
     /// How many instances a service has had, from when on.
     history: Vec<(Nanos, u32, u32)>,
-    /// Answers in time, by time.
-    timeline: Vec<u32>,
     lost: Vec<u32>,
 }
-
-/// How finely goodput is told over time.
-pub const TIMELINE_STEP: Nanos = Nanos::from_millis(250);
 
 /// Why an attempt did not go well.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,7 +69,6 @@ impl Fleet {
                 .enumerate()
                 .map(|(i, s)| (Nanos::ZERO, i as u32, s.instances()))
                 .collect(),
-            timeline: Vec::new(),
             lost: Vec::new(),
             services,
             plan: plan.clone(),
@@ -149,9 +143,16 @@ impl Fleet {
         &self.history
     }
 
-    /// Requests that were answered in time, by [`TIMELINE_STEP`].
-    pub fn timeline(&self) -> &[u32] {
-        &self.timeline
+    /// Requests of an API that were answered in time, by [`TIMELINE_STEP`](super::account::TIMELINE_STEP).
+    pub fn timeline_of(&self, api: usize) -> &[u32] {
+        &self.accounts[api].timeline
+    }
+
+    /// The same of all APIs together.
+    pub fn timeline(&self) -> Vec<u32> {
+        let steps = self.accounts.iter().map(|account| account.timeline.len()).max().unwrap_or(0);
+        let at = |step: usize| self.accounts.iter().filter_map(|account| account.timeline.get(step)).sum();
+        (0..steps).map(at).collect()
     }
 
     fn happen(&mut self, event: Event) {
@@ -297,15 +298,8 @@ impl Fleet {
         }
         let Request { api, first_sent, sent, abandoned, .. } = self.requests.remove(place);
         let deadline = self.plan.apis[api as usize].deadline;
-        let took = self.now - first_sent;
-        self.accounts[api as usize].answered(self.now - sent, took, deadline, abandoned);
-        if took <= deadline && !abandoned {
-            let step = (self.now.0 / TIMELINE_STEP.0) as usize;
-            if self.timeline.len() <= step {
-                self.timeline.resize(step + 1, 0);
-            }
-            self.timeline[step] += 1;
-        }
+        let (attempt, took) = (self.now - sent, self.now - first_sent);
+        self.accounts[api as usize].answered(self.now, attempt, took, deadline, abandoned);
     }
 
     /// An attempt has failed. What is left of it goes on in vain, and its client may try again.

@@ -13,10 +13,12 @@
 //! | [`random`] | seeded random fleets |
 //! | [`text`] | scenarios as files |
 //! | [`study`] | controllers beside each other on many random fleets |
+//! | [`convergence`] | how soon they follow a change of those |
 
 pub mod account;
 pub mod autoscaler;
 pub mod bucket;
+pub mod convergence;
 pub mod engine;
 pub mod events;
 pub mod optimum;

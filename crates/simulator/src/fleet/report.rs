@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use plimsoll_core::Nanos;
 use serde::{Serialize, Serializer};
 
-use super::account::Counts;
-use super::engine::{Fleet, TIMELINE_STEP};
+use super::account::{Counts, TIMELINE_STEP};
+use super::engine::Fleet;
 use super::optimum::{Asked, Best};
 use super::plan::Plan;
 use crate::stats::Histogram;
@@ -35,6 +35,22 @@ pub struct Report {
     pub apis: Apis,
     /// Second by second.
     pub timeline: Vec<Point>,
+    /// What came into other hands, where a controller has several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub handovers: Vec<Handover>,
+}
+
+/// APIs that came into other hands.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Handover {
+    /// When.
+    pub t_s: f64,
+    /// Who decides about them from then on: `model` or `learned`.
+    pub to: &'static str,
+    /// Which.
+    pub apis: Vec<String>,
+    /// Why.
+    pub reason: String,
 }
 
 /// APIs by name, in the order of the scenario; a map in JSON.
@@ -150,6 +166,7 @@ impl Watch {
         let (start, before) = self.window.take().ok_or("the run ended before its last third")?;
         let seconds = end.since(start).as_secs_f64();
         let best = best_over(fleet, start, end)?;
+        let good = fleet.timeline();
         let apis: Vec<(String, Api)> = (0..before.len())
             .map(|place| {
                 let since = fleet.counts(place).since(&before[place]);
@@ -174,10 +191,11 @@ impl Watch {
             optimum_per_s: best.rates.iter().sum(),
             share_of_optimum: share(fleet.plan(), &goodput, &best.rates),
             worst_api_share: worst(&goodput, &best.alone),
-            converged_s: converged(fleet.timeline(), goodput_per_s, changed, end),
+            converged_s: converged(&good, goodput_per_s, changed, end),
             overshoot_s: self.over.as_secs_f64(),
             apis: Apis(apis),
-            timeline: timeline(fleet.timeline(), end),
+            timeline: timeline(&good, end),
+            handovers: Vec::new(),
         })
     }
 }
@@ -192,16 +210,19 @@ fn last_change(fleet: &Fleet) -> Nanos {
     fleet.history().last().map_or(Nanos::ZERO, |&(at, ..)| at)
 }
 
-/// What could be had in the mean over a time.
-struct BestOver {
+/// What could be had in the mean over a time, in requests a second.
+pub struct BestOver {
     /// By API, in the optimum.
-    rates: Vec<f64>,
+    pub rates: Vec<f64>,
     /// By API, if nobody else were there.
-    alone: Vec<f64>,
+    pub alone: Vec<f64>,
 }
 
 /// The optimum from `start` to `end`: of each stretch in which neither load nor instances changed.
-fn best_over(fleet: &Fleet, start: Nanos, end: Nanos) -> Result<BestOver, String> {
+///
+/// # Errors
+/// Where it is not found.
+pub fn best_over(fleet: &Fleet, start: Nanos, end: Nanos) -> Result<BestOver, String> {
     let plan = fleet.plan();
     let loads: Vec<Vec<f64>> = (0..plan.apis.len()).map(|api| plan.load(api)).collect();
     let mut instances = vec![0; plan.services.len()];
@@ -240,8 +261,8 @@ fn best_over(fleet: &Fleet, start: Nanos, end: Nanos) -> Result<BestOver, String
     Ok(sums)
 }
 
-/// The least share over priority levels. One where nothing could be had.
-fn share(plan: &Plan, goodput: &[f64], optimum: &[f64]) -> f64 {
+/// The least share over priority levels, of goodput and optimum by API. One where nothing could be had.
+pub fn share(plan: &Plan, goodput: &[f64], optimum: &[f64]) -> f64 {
     let up_to = |priority: u32, of: &[f64]| -> f64 {
         let apis = plan.apis.iter().zip(of);
         apis.filter(|(api, _)| api.priority <= priority).map(|(_, per_s)| per_s).sum()
@@ -256,9 +277,9 @@ fn worst(goodput: &[f64], alone: &[f64]) -> f64 {
     apis.map(|(goodput, alone)| goodput / alone).min_by(f64::total_cmp).unwrap_or(1.0)
 }
 
-/// How long after `changed` goodput came to stay: from when on every second is within a tenth of what the last third has in the mean, and what
+/// How long after `changed` goodput, counted by [`TIMELINE_STEP`], came to stay: from when on every second is within a tenth of what the last third has in the mean, and what
 /// counts scatter by.
-fn converged(timeline: &[u32], steady_per_s: f64, changed: Nanos, end: Nanos) -> Option<f64> {
+pub fn converged(timeline: &[u32], steady_per_s: f64, changed: Nanos, end: Nanos) -> Option<f64> {
     if steady_per_s <= 0.0 {
         return None;
     }
@@ -310,6 +331,9 @@ pub fn write_table(report: &Report, mut out: impl Write) -> io::Result<()> {
             "  some service was asked for over 110 % of what it can do for {:.2} s since",
             report.overshoot_s
         )?;
+    }
+    for Handover { t_s, to, apis, reason } in &report.handovers {
+        writeln!(out, "  {t_s:.2} s: {} to {to}: {reason}", apis.join(", "))?;
     }
     let width = report.apis.0.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(3);
     writeln!(

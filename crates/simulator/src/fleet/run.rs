@@ -5,10 +5,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use plimsoll_core::Nanos;
-use plimsoll_ratecontrol::aimd::Aimd;
+use plimsoll_core::config::RateDecider;
 use plimsoll_ratecontrol::baselines::{breakwater, dagor};
-use plimsoll_ratecontrol::mimd::Mimd;
-use plimsoll_ratecontrol::{Controller as Rates, Observation, RateControl, Settings, Topology, model};
+use plimsoll_ratecontrol::learned::guard::Handover;
+use plimsoll_ratecontrol::{Network, Observation, RateControl, Settings, Topology};
 
 use super::engine::Fleet;
 use super::plan::Plan;
@@ -21,6 +21,8 @@ use super::signals::Signals;
 pub enum Controller {
     /// Rates at the entry, by what is learned of services and APIs: the default.
     Model,
+    /// TopFull with the steps that a network has learned; the model looks on.
+    Learned,
     /// TopFull with fixed steps.
     Mimd,
     /// TopFull with Breakwater's steps.
@@ -35,8 +37,9 @@ pub enum Controller {
 
 impl Controller {
     /// All there are.
-    pub const ALL: [Controller; 6] = [
+    pub const ALL: [Controller; 7] = [
         Controller::Model,
+        Controller::Learned,
         Controller::Mimd,
         Controller::TopfullBw,
         Controller::Breakwater,
@@ -47,24 +50,31 @@ impl Controller {
     /// As users write it.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Controller::Model => "model",
-            Controller::Mimd => "mimd",
-            Controller::TopfullBw => "topfull-bw",
             Controller::Breakwater => "breakwater",
             Controller::Dagor => "dagor",
-            Controller::None => "none",
+            _ => self.decider().as_str(),
+        }
+    }
+
+    /// What sets rates at the entry.
+    pub const fn decider(self) -> RateDecider {
+        match self {
+            Controller::Model => RateDecider::Model,
+            Controller::Learned => RateDecider::Learned,
+            Controller::Mimd => RateDecider::Mimd,
+            Controller::TopfullBw => RateDecider::TopfullBw,
+            Controller::Breakwater | Controller::Dagor | Controller::None => RateDecider::None,
         }
     }
 
     /// What sets rates at the entry, where anything does.
     pub fn rates(self) -> Option<Settings> {
-        let controller = match self {
-            Controller::Model => Rates::Model(model::Settings::default()),
-            Controller::Mimd => Rates::Mimd(Mimd::default()),
-            Controller::TopfullBw => Rates::Aimd(Aimd::default()),
-            Controller::Breakwater | Controller::Dagor | Controller::None => return None,
-        };
-        Some(Settings { controller, ..Settings::default() })
+        self.rates_with(None)
+    }
+
+    /// The same, where [`Learned`](Controller::Learned) is with these weights, or else those that come with Plimsoll.
+    pub fn rates_with(self, learned: Option<&Network>) -> Option<Settings> {
+        Settings::named(self.decider(), learned.cloned())
     }
 
     /// What instances decide for themselves.
@@ -72,7 +82,7 @@ impl Controller {
         match self {
             Controller::Breakwater => Guards::Breakwater(breakwater::Settings::default()),
             Controller::Dagor => Guards::Dagor(dagor::Settings::default()),
-            Controller::Model | Controller::Mimd | Controller::TopfullBw | Controller::None => Guards::None,
+            _ => Guards::None,
         }
     }
 }
@@ -89,12 +99,7 @@ impl FromStr for Controller {
         let found = Controller::ALL.into_iter().find(|controller| controller.as_str() == text);
         found.ok_or_else(|| {
             let names = Controller::ALL.map(Controller::as_str).join(", ");
-            let why = if text == "learned" {
-                "no trained model is here yet"
-            } else {
-                "there is no such controller"
-            };
-            format!("`{text}`: {why}; write one of {names}")
+            format!("`{text}`: there is no such controller; write one of {names}")
         })
     }
 }
@@ -106,13 +111,15 @@ pub struct Driver {
     rates: Option<RateControl>,
     topology: Topology,
     signals: Signals,
+    handovers: Vec<(Nanos, Handover)>,
 }
 
 impl Driver {
     /// At the start.
     pub fn new(plan: Arc<Plan>, guards: Guards, rates: Option<RateControl>, seed: u64) -> Driver {
         let topology = plan.topology();
-        Driver { fleet: Fleet::new(plan, guards, seed), rates, topology, signals: Signals::default() }
+        let fleet = Fleet::new(plan, guards, seed);
+        Driver { fleet, rates, topology, signals: Signals::default(), handovers: Vec::new() }
     }
 
     /// Under one of the controllers there are.
@@ -143,6 +150,7 @@ impl Driver {
         if let Some(rates) = &mut self.rates {
             let step = rates.step(now, &self.topology, &seen);
             self.fleet.set_rates(step.rates);
+            self.handovers.extend(step.handovers.iter().map(|handover| (now, handover.clone())));
         }
     }
 }
@@ -152,14 +160,28 @@ impl Driver {
 /// # Errors
 /// Where the optimum is not found; see [`Best::solve`](super::optimum::Best::solve).
 pub fn run(plan: &Arc<Plan>, controller: Controller, seed: u64) -> Result<Report, String> {
-    run_driver(Driver::with(plan.clone(), controller, seed), controller.as_str(), seed)
+    run_with(plan, controller, None, seed)
 }
 
-/// Runs a scenario to its end under a controller of one's own, which the report calls `name`.
+/// The same with weights of one's own, as [`Controller::rates_with`] takes them.
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_driver(mut driver: Driver, name: &str, seed: u64) -> Result<Report, String> {
+pub fn run_with(
+    plan: &Arc<Plan>,
+    controller: Controller,
+    learned: Option<&Network>,
+    seed: u64,
+) -> Result<Report, String> {
+    let rates = controller.rates_with(learned).map(RateControl::new);
+    run_driver(&mut Driver::new(plan.clone(), controller.guards(), rates, seed), controller.as_str(), seed)
+}
+
+/// Runs a scenario to its end under a controller of one's own, which the report calls `name`. The fleet is left as it is then.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_driver(driver: &mut Driver, name: &str, seed: u64) -> Result<Report, String> {
     let (duration, signals) = (driver.fleet.plan().duration, driver.fleet.plan().signals);
     // The last third, whole: what is answered in it counts in it.
     let window = Nanos(duration.0 - duration.0 / 3);
@@ -180,5 +202,17 @@ pub fn run_driver(mut driver: Driver, name: &str, seed: u64) -> Result<Report, S
         next += signals;
     }
     driver.advance(duration);
-    watch.report(&mut driver.fleet, name, seed)
+    let mut report = watch.report(&mut driver.fleet, name, seed)?;
+    report.handovers =
+        driver.handovers.iter().map(|(at, handover)| told(*at, handover, driver.fleet.plan())).collect();
+    Ok(report)
+}
+
+fn told(at: Nanos, handover: &Handover, plan: &Plan) -> super::report::Handover {
+    super::report::Handover {
+        t_s: at.as_secs_f64(),
+        to: handover.reason.to(),
+        apis: handover.apis.iter().map(|api| plan.apis[api.index()].name.clone()).collect(),
+        reason: handover.reason.to_string(),
+    }
 }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use plimsoll_ratecontrol::Network;
 use serde::Serialize;
 
 use super::plan::Plan;
 use super::random::{self, Ranges};
 use super::report::Report;
-use super::run::{Controller, run};
+use super::run::{Controller, run_with};
 
 /// What came of one controller on all fleets.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -58,9 +59,10 @@ impl Summary {
 /// Runs each controller on the fleets of `fleets` seeds from `seed` on; `each` is called as each run ends.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`run_with`].
 pub fn study(
     controllers: &[Controller],
+    learned: Option<&Network>,
     seed: u64,
     fleets: usize,
     ranges: &Ranges,
@@ -74,7 +76,7 @@ pub fn study(
     let reports = crate::parallel::map(&jobs, |&(seed, controller)| {
         let scenario = random::fleet(seed, ranges);
         let plan = Plan::new(&scenario, std::path::Path::new(""))?;
-        let report = run(&Arc::new(plan), controller, seed);
+        let report = run_with(&Arc::new(plan), controller, learned, seed);
         each();
         report
     });

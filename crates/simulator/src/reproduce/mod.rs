@@ -8,6 +8,7 @@ pub mod bouncer;
 pub mod cataclysm;
 pub mod cpu_futures;
 pub mod findings;
+pub mod topfull;
 pub mod values;
 
 use std::io;
@@ -22,6 +23,8 @@ pub struct Settings {
     pub seed: u64,
     /// Fewer loads and single runs, held to the same tolerances: all of a paper within 55 s on two cores.
     pub quick: bool,
+    /// On the real testbed, where a paper has both.
+    pub real: bool,
 }
 
 /// One table or figure of a paper.

@@ -171,6 +171,56 @@ pub struct Starved {
     pub default: f64,
 }
 
+/// What the paper on TopFull reports.
+#[derive(Deserialize)]
+#[allow(missing_docs)]
+pub struct Topfull {
+    pub goodput_over_dagor: Target,
+    pub goodput_over_breakwater: Target,
+    pub with_priorities_over_dagor: Target,
+    pub convergence_s: Convergence,
+    pub ablation_loss_pct: Ablations,
+    pub with_autoscaler_over_autoscaler: ByApplication,
+    pub over_topfull_bw: ByApplication,
+    pub fewer_vcpus_pct: ByApplication,
+    pub transfer_gain_pct: Range,
+    pub startup_delay_gain: Target,
+}
+
+/// Seconds until the most that can be had is (Table 2): TopFull's, and DAGOR's with two steps.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[allow(missing_docs)]
+pub struct Convergence {
+    pub topfull: f64,
+    pub dagor_0_05: f64,
+    pub dagor_0_1: f64,
+}
+
+/// What goodput is lost where a part of TopFull is left out (Fig. 10).
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[allow(missing_docs)]
+pub struct Ablations {
+    pub trace_demo: Ablation,
+    pub train_ticket: Ablation,
+    pub online_boutique: Ablation,
+}
+
+/// In per cent.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[allow(missing_docs)]
+pub struct Ablation {
+    pub mimd: f64,
+    pub no_clusters: f64,
+}
+
+/// A figure of each of two applications, which ours has to reach.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[allow(missing_docs)]
+pub struct ByApplication {
+    pub train_ticket: f64,
+    pub online_boutique: f64,
+}
+
 /// From where to where.
 #[derive(Clone, Copy, Deserialize)]
 #[allow(missing_docs)]
@@ -202,6 +252,7 @@ struct Papers {
     cataclysm: Cataclysm,
     #[serde(rename = "cpu-futures")]
     cpu_futures: CpuFutures,
+    topfull: Topfull,
 }
 
 static PAPERS: LazyLock<Papers> = LazyLock::new(|| {
@@ -227,4 +278,9 @@ pub fn cataclysm() -> &'static Cataclysm {
 /// What the paper on CPU Futures reports.
 pub fn cpu_futures() -> &'static CpuFutures {
     &PAPERS.cpu_futures
+}
+
+/// What the paper on TopFull reports.
+pub fn topfull() -> &'static Topfull {
+    &PAPERS.topfull
 }

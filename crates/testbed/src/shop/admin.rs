@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode};
 use plimsoll_core::Nanos;
+use plimsoll_simulator::fleet::plan::ServicePlan;
 
 use super::{Floor, service};
 use crate::clock::Clock;
@@ -27,19 +28,27 @@ struct Admin {
     seen: RefCell<Seen>,
 }
 
-/// How busy they were when somebody asked last.
-#[derive(Default)]
+/// What they had done when somebody asked last, and what that says.
 struct Seen {
     at: Nanos,
-    busy_ns: Vec<u64>,
-    ratios: Vec<f64>,
+    services: Vec<Did>,
+}
+
+/// Of one service.
+#[derive(Clone, Copy, Default)]
+struct Did {
+    busy_ns: u64,
+    worked: u64,
+    /// The part of its workers that was busy, and how long a request kept one.
+    ratio: f64,
+    call_ns: f64,
 }
 
 pub(super) fn start(floor: &Arc<Floor>, listen: SocketAddr) -> io::Result<Server> {
     let floor = Arc::clone(floor);
     Server::start("shop-admin", listen, move |_| {
-        let services = floor.services.len();
-        let seen = Seen { at: Nanos::ZERO, busy_ns: vec![0; services], ratios: vec![0.0; services] };
+        let did = |service: &ServicePlan| Did { call_ns: service.time.mean_ns(), ..Did::default() };
+        let seen = Seen { at: Nanos::ZERO, services: floor.plan.services.iter().map(did).collect() };
         Ok(Admin { floor, clock: Clock::start(), seen: RefCell::new(seen) })
     })
 }
@@ -51,11 +60,12 @@ impl Admin {
         let passed = now.since(seen.at);
         if passed >= LEAST {
             seen.at = now;
-            for (at, service) in self.floor.services.iter().enumerate() {
-                let busy = service.busy_ns.load(Relaxed);
-                let workers = f64::from(self.floor.plan.services[at].workers) * service.instances() as f64;
-                let done = (busy - std::mem::replace(&mut seen.busy_ns[at], busy)) as f64;
-                seen.ratios[at] = (done / passed.0 as f64 / workers.max(1.0)).min(1.0);
+            for (at, (service, did)) in self.floor.services.iter().zip(&mut seen.services).enumerate() {
+                let (busy_ns, worked) = (service.busy_ns.load(Relaxed), service.worked.load(Relaxed));
+                let (spent_ns, calls) = ((busy_ns - did.busy_ns) as f64, worked - did.worked);
+                let ratio = (spent_ns / passed.0 as f64 / self.workers(at)).min(1.0);
+                let call_ns = if calls > 0 { spent_ns / calls as f64 } else { did.call_ns };
+                *did = Did { busy_ns, worked, ratio, call_ns };
             }
         }
         let mut page = String::new();
@@ -66,11 +76,22 @@ impl Admin {
             }
         };
         let services = &self.floor.services;
-        family("shop_workers_busy_ratio", "gauge", &|at| seen.ratios[at]);
+        family("shop_workers_busy_ratio", "gauge", &|at| seen.services[at].ratio);
+        // Those that wait are worked on one after the other by all of its workers.
+        family("shop_queue_seconds", "gauge", &|at| {
+            services[at].waiting.load(Relaxed) as f64 * seen.services[at].call_ns / 1e9 / self.workers(at)
+        });
+        family("shop_worked_total", "counter", &|at| services[at].worked.load(Relaxed) as f64);
         family("shop_instances", "gauge", &|at| services[at].instances() as f64);
         family("shop_served_total", "counter", &|at| services[at].served.load(Relaxed) as f64);
         family("shop_failed_total", "counter", &|at| services[at].refused.load(Relaxed) as f64);
         page
+    }
+
+    /// Of all its instances; one where there is none.
+    fn workers(&self, at: usize) -> f64 {
+        let each = f64::from(self.floor.plan.services[at].workers);
+        (each * self.floor.services[at].instances() as f64).max(1.0)
     }
 
     fn resize(&self, name: &str, query: &str) -> Response<Body> {

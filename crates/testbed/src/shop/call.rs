@@ -1,7 +1,7 @@
 //! A call of one service by another.
 
 use std::cell::RefCell;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -45,6 +45,22 @@ impl Visit {
     }
 }
 
+/// A call that is under way, until it has ended or nobody waits for it any more.
+struct UnderWay<'a>(&'a AtomicU32);
+
+impl<'a> UnderWay<'a> {
+    fn new(in_flight: &'a AtomicU32) -> UnderWay<'a> {
+        in_flight.fetch_add(1, Relaxed);
+        UnderWay(in_flight)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
 /// Calls, over connections that it keeps.
 pub(super) struct Caller(Client<HttpConnector, Full<Bytes>>);
 
@@ -75,15 +91,13 @@ impl Caller {
             request = request.header("traceparent", trace.to_string());
         }
         let Ok(request) = request.body(Full::default()) else { return StatusCode::BAD_GATEWAY };
-        instance.in_flight.fetch_add(1, Relaxed);
+        let _under_way = UnderWay::new(&instance.in_flight);
         let answer = async {
             let answer = self.0.request(request).await.ok()?;
             let status = answer.status();
             answer.into_body().collect().await.ok().map(|_| status)
         };
-        let status = tokio::time::timeout(PATIENCE, answer).await;
-        instance.in_flight.fetch_sub(1, Relaxed);
-        match status {
+        match tokio::time::timeout(PATIENCE, answer).await {
             Ok(Some(status)) => status,
             Ok(None) => StatusCode::BAD_GATEWAY,
             Err(_) => StatusCode::GATEWAY_TIMEOUT,

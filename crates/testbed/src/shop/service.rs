@@ -26,8 +26,11 @@ use crate::server::{Handler, Server};
 #[derive(Default)]
 pub(super) struct Service {
     instances: Mutex<Vec<(Arc<Instance>, Server)>>,
-    /// Time that its workers have spent, in ns; requests that it has served, and those that it has not.
+    /// Time that its workers have spent, in ns, and on how many requests; requests that wait for one.
     pub busy_ns: AtomicU64,
+    pub worked: AtomicU64,
+    pub waiting: AtomicU64,
+    /// Requests that it has served, with all that was asked of others for them, and those that it has not.
     pub served: AtomicU64,
     pub refused: AtomicU64,
     started: AtomicU64,
@@ -123,7 +126,7 @@ impl Worker {
             Ok(place) => place,
             Err(_) if self.waiting.get() >= self.floor.plan.services[self.service].max_queue => return false,
             Err(_) => {
-                let _waits = Waits::new(&self.waiting);
+                let _waits = Waits::new(&self.waiting, &of.waiting);
                 let Ok(place) = self.workers.acquire().await else { return false };
                 place
             }
@@ -141,6 +144,7 @@ impl Worker {
             (self.overslept_ns.get() + took.0 as i64 - wanted_ns).min(Nanos::from_millis(50).0 as i64);
         self.overslept_ns.set(overslept);
         of.busy_ns.fetch_add(wanted_ns as u64, Relaxed);
+        of.worked.fetch_add(1, Relaxed);
         drop(place);
         true
     }
@@ -195,18 +199,20 @@ impl Handler for Worker {
     }
 }
 
-/// One that waits, until it no longer does or its client has gone.
-struct Waits<'a>(&'a Cell<usize>);
+/// One that waits at an instance, and so at its service, until it no longer does or its client has gone.
+struct Waits<'a>(&'a Cell<usize>, &'a AtomicU64);
 
 impl<'a> Waits<'a> {
-    fn new(waiting: &'a Cell<usize>) -> Waits<'a> {
-        waiting.set(waiting.get() + 1);
-        Waits(waiting)
+    fn new(instance: &'a Cell<usize>, service: &'a AtomicU64) -> Waits<'a> {
+        instance.set(instance.get() + 1);
+        service.fetch_add(1, Relaxed);
+        Waits(instance, service)
     }
 }
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
+        self.1.fetch_sub(1, Relaxed);
     }
 }

@@ -14,9 +14,13 @@ const SCENARIO: &str = "[service.frontend]\nworkers = 8\nservice = { dist = \"co
     [api.look]\nbranches = [{ share = 0.5, path = [\"frontend\"] }, { share = 0.5, path = [\"frontend\", \"ad\"] }]\noffered = \"10/s\"\n";
 
 fn shop(spans: Option<SocketAddr>) -> Shop {
+    shop_of(SCENARIO, spans)
+}
+
+fn shop_of(text: &str, spans: Option<SocketAddr>) -> Shop {
     let directory = tempfile::tempdir().unwrap();
     let scenario = directory.path().join("shop.toml");
-    std::fs::write(&scenario, SCENARIO).unwrap();
+    std::fs::write(&scenario, text).unwrap();
     let free = SocketAddr::from(([127, 0, 0, 1], 0));
     start(&Options { scenario, listen: free, admin: free, spans, sample: 1.0, seed: 1 }).unwrap()
 }
@@ -94,6 +98,31 @@ fn workers_that_are_all_busy_show_as_busy_and_do_what_they_can_do() {
     assert!(served == 80 && busy > 0.3, "{served} served, {busy} busy");
     std::thread::sleep(Duration::from_millis(150));
     assert_eq!(metric(&shop, "shop_workers_busy_ratio", "cart"), 0.0);
+}
+
+#[test]
+fn a_queue_shows_as_the_time_that_it_takes_and_those_who_leave_it_are_gone() {
+    let shop = shop_of(
+        "[service.slow]\nworkers = 1\nservice = { dist = \"constant\", mean = \"8s\" }\nmax_queue = 4\n[api.wait]\npath = [\"slow\"]\noffered = \"1/s\"\n",
+        None,
+    );
+    let until = |queue_s: f64| {
+        while metric(&shop, "shop_queue_seconds", "slow") != queue_s {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    until(0.0);
+    let send = || {
+        let mut stream = TcpStream::connect(shop.entry()).unwrap();
+        write!(stream, "GET /wait HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        stream
+    };
+    // One is worked on for eight seconds, and two wait for as long each.
+    let clients = [send(), send(), send()];
+    until(16.0);
+    assert_eq!(metric(&shop, "shop_worked_total", "slow"), 0.0);
+    drop(clients);
+    until(0.0);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What is shown while the crowd lasts: a line a class, one for the servers, one for who refuses.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use plimsoll_core::Nanos;
 use plimsoll_sentry::admin::model::Overview;
@@ -8,11 +8,9 @@ use plimsoll_sentry::admin::model::Overview;
 use super::super::screen::{Screen, time};
 use super::Phases;
 use super::stage::{TARGET_MS, TIERS};
-use crate::observed::{Seen, Tally};
+use crate::observed::{RECENT, Requests, Seen, Tally};
 use crate::platform::PoolNow;
 
-/// Classes are shown as they were in the last second.
-const RECENT: Nanos = Nanos::from_secs(1);
 /// Of a promised rate, which is a leaky bucket's and not a clock's.
 const KEPT: f64 = 0.99;
 
@@ -27,9 +25,7 @@ pub struct View {
     screen: Screen,
     phases: Phases,
     now: Nanos,
-    requests: Vec<Seen>,
-    /// How many of them had been told at which time, as far as it is recent.
-    told: VecDeque<(Nanos, usize)>,
+    requests: Requests,
     looks: Vec<Look>,
     /// Refusals by mechanism, as of the last look.
     refused: BTreeMap<String, u64>,
@@ -42,8 +38,7 @@ impl View {
             screen: Screen::new(phases.end, TIERS.len() + 2),
             phases,
             now: Nanos::ZERO,
-            requests: Vec::new(),
-            told: VecDeque::from([(Nanos::ZERO, 0)]),
+            requests: Requests::default(),
             looks: Vec::new(),
             refused: BTreeMap::new(),
             refused_at: Nanos::ZERO,
@@ -53,18 +48,13 @@ impl View {
     /// More requests have ended.
     pub fn observe(&mut self, now: Nanos, ended: Vec<Seen>) {
         self.now = now;
-        self.requests.extend(ended);
-        self.told.push_back((now, self.requests.len()));
-        while self.told.len() > 2 && now.since(self.told[1].0) >= RECENT {
-            self.told.pop_front();
-        }
-        let (since, first) = self.told[0];
-        let span_s = now.since(since).as_secs_f64();
+        self.requests.add(now, ended);
+        let (span_s, recent) = self.requests.recent();
         if span_s == 0.0 {
             return;
         }
         for (class, tier) in TIERS.iter().enumerate() {
-            let recent = Tally::of(self.requests[first..].iter().filter(|seen| seen.class == class));
+            let recent = Tally::of(recent.iter().filter(|seen| seen.class == class));
             let promise = self.promise(class);
             let text = format!(
                 "{:<8} {:>5.0}/s come   {:>3.0} % let in   p95 {} of {TARGET_MS}   {:>2}/s promised, {promise}",
@@ -85,6 +75,7 @@ impl View {
         let is_of_it = |seen: &&Seen| seen.class == class && seen.at >= from;
         let (came, admitted) = self
             .requests
+            .all()
             .iter()
             .filter(is_of_it)
             .fold((0, 0), |(came, admitted), seen| (came + 1, admitted + u64::from(seen.is_admitted())));
@@ -132,7 +123,7 @@ impl View {
     /// Clears the lines and gives away what was seen.
     pub fn finish(self) -> (Vec<Seen>, Vec<Look>) {
         self.screen.clear();
-        (self.requests, self.looks)
+        (self.requests.into_all(), self.looks)
     }
 }
 

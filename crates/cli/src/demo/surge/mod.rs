@@ -99,6 +99,7 @@ fn report(args: &Args, capacity: f64, without: &Report, with: &Report) {
          \n\
          Next:\n  \
            {program} demo --crowd                     # a flash crowd: who gets in, and servers that follow the load\n  \
+           {program} demo --fleet                     # the same surge on a shop of many services\n  \
            {program} check plimsoll.toml              # the sample config in this repository\n  \
            {program} sentry --config plimsoll.toml    # in front of your own service\n  \
            {program} simulate paper/bouncer.toml --load 1.3 --policy bouncer --policy maxql,limit=400\n  \

@@ -12,8 +12,8 @@ use plimsoll_simulator::reproduce::findings::{Findings, Row};
 use super::apache::{Apache, computing};
 use super::clients::{self, Seen, Stage};
 use super::job::{Held, Job, Text};
-use super::machine::Cpus;
 use super::wait_for;
+use crate::reproduce::machine::Cpus;
 
 /// CPU time of a page, in milliseconds. Large enough for the clients, which share the machine, to use a few per cent of it.
 const PAGE_MS: f64 = 4.0;

@@ -5,20 +5,20 @@
 //! | `apache` | a private server |
 //! | `clients` | closed-loop load |
 //! | `job` | what runs beside it, held back in one way or another |
-//! | `machine` | idle and stolen time |
 //! | `alternating` | Fig. 6 |
 //! | `rising` | Fig. 7 |
 //! | `limits` | Fig. 8 |
 //! | `sheepdog`, `workers` | how many workers, and how they fare |
+//! | `cost` | what it costs to know; without Apache |
 //! | `accuracy` | how near what is told of tasks comes to the truth; without Apache |
 
 mod accuracy;
 mod alternating;
 mod apache;
 mod clients;
+mod cost;
 mod job;
 mod limits;
-mod machine;
 mod rising;
 mod sheepdog;
 mod workers;
@@ -35,7 +35,8 @@ const MISSING: &str =
 const NO_MODULE: &str =
     "not measured: the module is not here; apt-get install apache2-dev, and make -C sdk/httpd install";
 /// They take minutes, and a machine of their own.
-const LEFT_OUT: &str = "not measured: the quick form leaves Apache out; leave out --quick";
+const LEFT_OUT: &str =
+    "not measured: the quick form leaves out what wants a calm machine for minutes; leave out --quick";
 
 /// The experiments that need Apache, and those that need nothing but processes.
 pub fn experiments(settings: Settings) -> Vec<Experiment> {
@@ -51,6 +52,7 @@ pub fn experiments(settings: Settings) -> Vec<Experiment> {
         of("fig7", rising::fig7),
         of("fig8", limits::fig8),
         of("sheepdog", sheepdog::sheepdog),
+        of("cost", cost::cost),
         Experiment { id: "accuracy-live", run: Box::new(move || accuracy::accuracy_live(settings)) },
     ]
 }
@@ -58,7 +60,7 @@ pub fn experiments(settings: Settings) -> Vec<Experiment> {
 fn why_not(settings: Settings, id: &str) -> Option<&'static str> {
     if settings.quick {
         Some(LEFT_OUT)
-    } else if !Apache::is_here() || !Job::is_here() {
+    } else if id != "cost" && (!Apache::is_here() || !Job::is_here()) {
         Some(MISSING)
     } else if id == "sheepdog" && !Apache::has_module() {
         Some(NO_MODULE)

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use form_urlencoded::Serializer;
-use http::uri::PathAndQuery;
-use plimsoll_core::config::{Prometheus, Scrape, Secret, Server, Telemetry};
+use plimsoll_core::config::{Prometheus, Scrape, ScrapeKind, Secret, Server, Telemetry};
 use plimsoll_sentry::clock;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::board::Board;
+use super::front::{self, Front};
 use super::scrape::Exporter;
-use super::{Told, Usage, fetch, query};
+use super::{Told, Usage, What, fetch, query};
 
 /// Whoever takes longer has not answered.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -27,36 +27,53 @@ struct Asked {
     reader: Reader,
 }
 
+/// What a number that was asked for says.
+type Says = fn(f64) -> What;
+
 enum Reader {
-    Query { label: String },
+    Query { label: String, what: Says },
     Page(Box<Exporter>),
+    Sentry(Front),
 }
 
 impl Asked {
-    fn prometheus(of: &Prometheus) -> Asked {
-        let query = Serializer::new(String::new()).append_pair("query", &of.query).finish();
+    fn prometheus<'a>(of: &'a Prometheus) -> impl Iterator<Item = (String, Asked)> + 'a {
+        let more = |query: &'a Option<String>| query.as_deref();
+        let queries: [(&str, Option<&'a str>, Says); 3] = [
+            ("", Some(&of.query), |used| What::Uses { used, of: 1.0 }),
+            (" queue", more(&of.queue), What::Waits),
+            (" served", more(&of.served), What::Serves),
+        ];
+        let asked = move |(which, query, what): (&str, Option<&str>, _)| {
+            Some((name(&of.server, of.path.path()) + which, Asked::query(of, query?, what)))
+        };
+        queries.into_iter().filter_map(asked)
+    }
+
+    fn query(of: &Prometheus, query: &str, what: Says) -> Asked {
+        let query = Serializer::new(String::new()).append_pair("query", query).finish();
         let joint = if of.path.query().is_some() { '&' } else { '?' };
         Asked {
             server: of.server.clone(),
             path: format!("{}{joint}{query}", of.path),
             token: of.token.clone(),
-            reader: Reader::Query { label: of.label.clone() },
+            reader: Reader::Query { label: of.label.clone(), what },
         }
     }
 
     fn exporter(of: &Scrape) -> Asked {
-        Asked {
-            server: of.server.clone(),
-            path: of.path.to_string(),
-            token: of.token.clone(),
-            reader: Reader::Page(Box::new(Exporter::new(of))),
-        }
+        let (path, reader) = match of.kind {
+            ScrapeKind::Sentry => (front::PATH.to_owned(), Reader::Sentry(Front::new(of))),
+            _ => (of.path.to_string(), Reader::Page(Box::new(Exporter::new(of)))),
+        };
+        Asked { server: of.server.clone(), path, token: of.token.clone(), reader }
     }
 
     async fn ask(&mut self) -> Result<Vec<Told>, String> {
         let body = fetch::get(&self.server, &self.path, self.token.as_ref(), PATIENCE).await?;
         match &mut self.reader {
-            Reader::Query { label } => query::parse(&body, label),
+            Reader::Query { label, what } => query::parse(&body, label, *what),
+            Reader::Sentry(front) => front.read(&body, clock::now()),
             Reader::Page(exporter) => {
                 let page = String::from_utf8_lossy(&body);
                 Ok(exporter.read(&page, clock::now().as_secs_f64()))
@@ -65,14 +82,17 @@ impl Asked {
     }
 }
 
-fn name(server: &Server, path: &PathAndQuery) -> String {
-    format!("{server}{}", path.path())
+fn name(server: &Server, path: &str) -> String {
+    format!("{server}{path}")
 }
 
 /// Asks for as long as the runtime runs.
 pub fn spawn(settings: &Telemetry, usage: watch::Sender<Arc<Usage>>) {
-    let prometheus = settings.prometheus.iter().map(|of| (name(&of.server, &of.path), Asked::prometheus(of)));
-    let exporters = settings.scrape.iter().map(|of| (name(&of.server, &of.path), Asked::exporter(of)));
+    let prometheus = settings.prometheus.iter().flat_map(Asked::prometheus);
+    let exporters = settings.scrape.iter().map(|of| {
+        let path = if of.kind == ScrapeKind::Sentry { front::PATH } else { of.path.path() };
+        (name(&of.server, path), Asked::exporter(of))
+    });
     let (names, all): (Vec<String>, Vec<Asked>) = prometheus.chain(exporters).unzip();
     let board = Rc::new(RefCell::new(Board::new(settings.stale, names)));
     let usage = Rc::new(usage);

@@ -1,15 +1,19 @@
 //! What all sources say of each service, put together; what was told long ago is taken down.
 
 use std::collections::{BTreeMap, HashMap};
+use std::mem::{Discriminant, discriminant};
 
 use plimsoll_core::Nanos;
 
-use super::{Known, Source, Told, Usage};
+use super::{Figure, Known, Source, Told, Usage, What};
 
 /// Instances of services that are remembered of one source.
 const MOST: usize = 1 << 14;
-/// Using more than a hundred times what there is is an error of measurement.
+/// Using more than a hundred times what there is is an error of measurement, and so are a queue of an hour and more requests a second than
+/// anybody sends.
 const MOST_UTILIZATION: f64 = 100.0;
+const LONGEST_QUEUE_S: f64 = 3_600.0;
+const MOST_PER_S: f64 = 1e9;
 
 /// What is told again and again may be so again and again, or nobody counts any more. Within this time it is taken for the former: it is less
 /// than the time after which limits are relaxed because nothing is heard.
@@ -18,16 +22,61 @@ const SAME: Nanos = Nanos::from_secs(8);
 /// What was told of an instance.
 #[derive(Clone, Copy)]
 struct Note {
-    used: f64,
-    capacity: f64,
+    what: What,
     /// When it was told, and
     at: Nanos,
     /// when it was new.
     changed: Nanos,
 }
 
-/// What one source told, by service and instance.
-type Notes = HashMap<(String, String), Note>;
+/// What one source told, by service, instance, and which of the things that can be said it is.
+type Notes = HashMap<(String, String, Discriminant<What>), Note>;
+
+impl What {
+    fn is_sane(self) -> bool {
+        match self {
+            What::Uses { used, of } => (0.0..=MOST_UTILIZATION).contains(&(used / of)) && of.is_finite(),
+            What::Waits(seconds) => (0.0..=LONGEST_QUEUE_S).contains(&seconds),
+            What::Serves(per_s) => (0.0..=MOST_PER_S).contains(&per_s),
+        }
+    }
+
+    /// Whether it is the same to the last bit, which means of many numbers are not unless nothing was measured since; or there was nothing
+    /// to do, or no more to be had.
+    fn is_again(self, before: What) -> bool {
+        let same = |now: f64, before: f64| now.to_bits() == before.to_bits() && now > 0.0;
+        match (self, before) {
+            (What::Uses { used, of }, What::Uses { used: before, .. }) => same(used, before) && used < of,
+            (What::Waits(now), What::Waits(before)) | (What::Serves(now), What::Serves(before)) => {
+                same(now, before)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Of all instances of a service, of one thing.
+#[derive(Clone, Copy)]
+struct Sum {
+    value: f64,
+    of: f64,
+    at: Nanos,
+    changed: Nanos,
+}
+
+impl Sum {
+    fn add(sum: &mut Option<Sum>, value: f64, of: f64, note: &Note) {
+        let sum = sum.get_or_insert(Sum { value: 0.0, of: 0.0, at: Nanos::ZERO, changed: Nanos::ZERO });
+        sum.value += value;
+        sum.of += of;
+        sum.at = sum.at.max(note.at);
+        sum.changed = sum.changed.max(note.changed);
+    }
+
+    fn figure(self, value: f64) -> Figure {
+        Figure { value, at: self.at, changed: self.changed }
+    }
+}
 
 /// All that was told.
 pub struct Board {
@@ -58,53 +107,43 @@ impl Board {
         };
         (source.answers, source.trouble) = (true, None);
         notes.retain(|_, note| now.since(note.at) <= self.stale);
-        for Told { service, instance, used, capacity, is_new } in told {
-            let is_sane = (0.0..=MOST_UTILIZATION).contains(&(used / capacity))
-                && capacity.is_finite()
-                && !service.is_empty();
-            let key = (service, instance);
+        for Told { service, instance, what, is_new } in told {
+            let key = (service, instance, discriminant(&what));
+            let is_sane = what.is_sane() && !key.0.is_empty();
             if !is_sane || notes.len() >= MOST && !notes.contains_key(&key) {
                 source.nonsense += 1;
                 continue;
             }
             let before = notes.get(&key);
-            let again = before.filter(|before| match is_new {
-                Some(is_new) => !is_new,
-                // Means of many numbers do not come out the same to the last bit, unless there is nothing to do or no more to be had.
-                None => before.used.to_bits() == used.to_bits() && used > 0.0 && used < capacity,
-            });
+            let again =
+                before.filter(|before| is_new.map_or_else(|| what.is_again(before.what), |is_new| !is_new));
             let since = again.map(|before| before.changed).filter(|&changed| now.since(changed) < SAME);
-            notes.insert(key, Note { used, capacity, at: now, changed: since.unwrap_or(now) });
+            notes.insert(key, Note { what, at: now, changed: since.unwrap_or(now) });
         }
     }
 
-    /// What is known now. Instances of one service count by what they may use, whoever told of them.
+    /// What is known now, whoever told of it. How busy instances of one service are counts by what they may use; each waits as much as the
+    /// others, and what they get done adds up.
     pub fn usage(&self, now: Nanos) -> Usage {
-        let mut sums: BTreeMap<&str, Note> = BTreeMap::new();
+        let mut sums: BTreeMap<&str, [Option<Sum>; 3]> = BTreeMap::new();
         for (_, notes) in &self.sources {
-            for ((service, _), note) in notes.iter().filter(|(_, note)| now.since(note.at) <= self.stale) {
-                let sum = sums.entry(service).or_insert(Note {
-                    used: 0.0,
-                    capacity: 0.0,
-                    at: Nanos::ZERO,
-                    changed: Nanos::ZERO,
-                });
-                sum.used += note.used;
-                sum.capacity += note.capacity;
-                sum.at = sum.at.max(note.at);
-                sum.changed = sum.changed.max(note.changed);
+            for ((service, ..), note) in notes.iter().filter(|(_, note)| now.since(note.at) <= self.stale) {
+                let [uses, waits, serves] = sums.entry(service).or_default();
+                match note.what {
+                    What::Uses { used, of } => Sum::add(uses, used, of, note),
+                    What::Waits(seconds) => Sum::add(waits, seconds, 1.0, note),
+                    What::Serves(per_s) => Sum::add(serves, per_s, 1.0, note),
+                }
             }
         }
-        let known = sums.into_iter().filter(|(_, sum)| sum.capacity > 0.0);
+        let known = |(service, [uses, waits, serves]): (&str, [Option<Sum>; 3])| Known {
+            service: service.to_owned(),
+            utilization: uses.map(|sum| sum.figure((sum.value / sum.of).min(1.0))),
+            queue_s: waits.map(|sum| sum.figure(sum.value / sum.of)),
+            served_per_s: serves.map(|sum| sum.figure(sum.value)),
+        };
         Usage {
-            services: known
-                .map(|(service, sum)| Known {
-                    service: service.to_owned(),
-                    utilization: (sum.used / sum.capacity).min(1.0),
-                    at: sum.at,
-                    changed: sum.changed,
-                })
-                .collect(),
+            services: sums.into_iter().map(known).collect(),
             sources: self.sources.iter().map(|(source, _)| source.clone()).collect(),
         }
     }
@@ -115,7 +154,8 @@ mod tests {
     use super::*;
 
     fn told(service: &str, instance: &str, used: f64, capacity: f64) -> Told {
-        Told { service: service.to_owned(), instance: instance.to_owned(), used, capacity, is_new: None }
+        let what = What::Uses { used, of: capacity };
+        Told { service: service.to_owned(), instance: instance.to_owned(), what, is_new: None }
     }
 
     fn known(board: &Board, now: u64) -> Vec<(String, f64)> {
@@ -123,7 +163,7 @@ mod tests {
             .usage(Nanos::from_secs(now))
             .services
             .into_iter()
-            .map(|known| (known.service, known.utilization))
+            .filter_map(|known| Some((known.service, known.utilization?.value)))
             .collect()
     }
 
@@ -174,7 +214,7 @@ mod tests {
         for second in 1..=20 {
             let now = Nanos::from_secs(second);
             board.note(0, now, Ok(vec![told(second)]));
-            let known = &board.usage(now).services[0];
+            let known = board.usage(now).services[0].figures().next().unwrap();
             assert_eq!(known.at, now);
             if known.changed == now {
                 news.push(second);
@@ -196,5 +236,34 @@ mod tests {
             |second: u64| Told { is_new: Some(second.is_multiple_of(5)), ..told("x", "", 1.0, 1.0) };
         assert_eq!(news(counted), [1, 5, 10, 15, 20]);
         assert_eq!(news(|_| Told { is_new: Some(true), ..told("x", "", 0.5, 1.0) }), all);
+    }
+    #[test]
+    fn queues_are_means_and_what_is_done_adds_up() {
+        let mut board = Board::new(Nanos::from_secs(10), ["a".to_owned(), "b".to_owned()]);
+        let told = |instance: &str, what| Told { what, ..told("cart", instance, 0.0, 1.0) };
+        let first = [What::Waits(0.3), What::Serves(40.0), What::Uses { used: 1.0, of: 1.0 }];
+        board.note(0, Nanos::from_secs(1), Ok(first.map(|what| told("1", what)).to_vec()));
+        board.note(
+            1,
+            Nanos::from_secs(2),
+            Ok(vec![told("2", What::Waits(0.1)), told("2", What::Serves(2.0))]),
+        );
+        let known = &board.usage(Nanos::from_secs(2)).services[0];
+        let value = |figure: Option<Figure>| figure.map(|figure| (figure.value, figure.at));
+        assert_eq!(value(known.utilization), Some((1.0, Nanos::from_secs(1))));
+        assert_eq!(value(known.queue_s), Some((0.2, Nanos::from_secs(2))));
+        assert_eq!(value(known.served_per_s), Some((42.0, Nanos::from_secs(2))));
+        let nonsense =
+            [What::Waits(-1.0), What::Waits(1e9), What::Serves(f64::NAN), What::Serves(f64::INFINITY)];
+        board.note(0, Nanos::from_secs(3), Ok(nonsense.map(|what| told("3", what)).to_vec()));
+        assert_eq!(board.usage(Nanos::from_secs(3)).sources[0].nonsense, 4);
+    }
+
+    #[test]
+    fn an_empty_queue_is_news_and_the_same_queue_is_not() {
+        let of = |what| Told { what, ..told("x", "", 0.0, 1.0) };
+        assert_eq!(news(|_| of(What::Waits(0.0))).len(), 20);
+        assert_eq!(news(|_| of(What::Waits(0.125))), [1, 9, 17]);
+        assert_eq!(news(|_| of(What::Serves(3.5))), [1, 9, 17]);
     }
 }

@@ -1,10 +1,11 @@
-//! How busy services are: asked of Prometheus, of exporters, and of agents of ours.
+//! How busy services are, how long their queues, and what they get done: asked of Prometheus, of exporters, and of agents of ours.
 
 pub mod exposition;
 
 pub(super) mod ask;
 mod board;
 mod fetch;
+mod front;
 mod query;
 mod scrape;
 
@@ -25,7 +26,25 @@ pub struct Known {
     /// Its name.
     pub service: String,
     /// The part that it uses of what it may use, 0..1.
-    pub utilization: f64,
+    pub utilization: Option<Figure>,
+    /// How long a request that comes now waits until it is worked on, in seconds: the mean of its instances.
+    pub queue_s: Option<Figure>,
+    /// Requests a second that it has done.
+    pub served_per_s: Option<Figure>,
+}
+
+impl Known {
+    /// All there are.
+    pub fn figures(&self) -> impl Iterator<Item = Figure> {
+        [self.utilization, self.queue_s, self.served_per_s].into_iter().flatten()
+    }
+}
+
+/// A number that was told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Figure {
+    /// The number.
+    pub value: f64,
     /// When it was told.
     pub at: Nanos,
     /// When it was last told something new. What is told again was counted once.
@@ -47,6 +66,17 @@ pub struct Source {
     pub trouble: Option<String>,
 }
 
+/// What can be said of an instance of a service.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum What {
+    /// What it uses, and what it may use, in any unit.
+    Uses { used: f64, of: f64 },
+    /// How long a request that comes now waits, in seconds.
+    Waits(f64),
+    /// What it gets done, a second.
+    Serves(f64),
+}
+
 /// What one source says of one instance of a service.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Told {
@@ -54,10 +84,8 @@ pub(super) struct Told {
     pub service: String,
     /// Which of them.
     pub instance: String,
-    /// What it uses, in any unit.
-    pub used: f64,
-    /// What it may use, in the same.
-    pub capacity: f64,
+    /// What of it.
+    pub what: What,
     /// Whether it was counted anew; nothing where the source does not say.
     pub is_new: Option<bool>,
 }

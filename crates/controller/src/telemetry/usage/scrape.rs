@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use plimsoll_core::config::{Scrape, ScrapeKind};
 
-use super::Told;
 use super::exposition::{Sample, samples};
+use super::{Told, What};
 
 /// Containers, hosts or processes of one page; more are left out.
 const MOST: usize = 1 << 14;
@@ -33,24 +33,45 @@ struct Counted {
     is_new: bool,
 }
 
+/// What our agents call how slow processes will be, and how many requests an application has done.
+const SLOWDOWN: &str = "plimsoll_herald_predicted_slowdown_ratio";
+const COMPLETED: &str = "plimsoll_agent_requests_completed_total";
+/// How long its requests have waited for workers, permits and connections, by what it tells in its ledger.
+const QUEUED: &str = "plimsoll_agent_queued_seconds_total";
+/// Nothing counted for so long is nothing done. Less may mean that nobody has counted since: agents do so twice a second.
+const QUIET_S: f64 = 1.0;
+
 /// An exporter, from page to page.
 pub struct Exporter {
     settings: Scrape,
     before: HashMap<Key, Counted>,
+    /// What was done when something was last.
+    served: HashMap<Key, Work>,
+}
+
+/// Work that was done.
+#[derive(Clone, Copy, Debug, Default)]
+struct Work {
+    requests: f64,
+    /// For how long they have waited, where that is told.
+    queued_s: Option<f64>,
+    at_s: f64,
 }
 
 impl Exporter {
     /// Nothing seen yet.
     pub fn new(settings: &Scrape) -> Exporter {
-        Exporter { settings: settings.clone(), before: HashMap::new() }
+        Exporter { settings: settings.clone(), before: HashMap::new(), served: HashMap::new() }
     }
 
     /// What a page says that was read at `now_s`. The first page of counters says nothing yet.
     pub fn read(&mut self, page: &str, now_s: f64) -> Vec<Told> {
         match self.settings.kind {
-            ScrapeKind::Gauge => self.gauge(page),
-            ScrapeKind::Agent => self.agent(page),
+            ScrapeKind::Gauge => self.gauges(page, now_s),
+            ScrapeKind::Agent => self.agent(page, now_s),
             ScrapeKind::Cadvisor | ScrapeKind::Node | ScrapeKind::Process => self.counters(page, now_s),
+            // It has no page of metrics that is read here.
+            ScrapeKind::Sentry => Vec::new(),
         }
     }
 
@@ -63,34 +84,99 @@ impl Exporter {
         named.or_else(|| self.settings.service.clone())
     }
 
-    fn gauge(&self, page: &str) -> Vec<Told> {
-        let metric = self.settings.metric.as_deref().unwrap_or_default();
-        let told = samples(page).filter(|sample| sample.name == metric).filter_map(|sample| {
-            let instance =
-                INSTANCE.iter().find_map(|label| sample.label(label)).unwrap_or_default().into_owned();
-            Some(Told {
-                service: self.service(&sample, &["service"])?,
-                instance,
-                used: sample.value,
-                capacity: 1.0,
-                // What an exporter says of now is new.
-                is_new: sample.at_s.is_none().then_some(true),
-            })
+    fn gauges(&mut self, page: &str, now_s: f64) -> Vec<Told> {
+        let of = |name: &Option<String>, sample: &Sample<'_>| name.as_deref() == Some(sample.name);
+        let told = samples(page).filter_map(|sample| {
+            let what = if of(&self.settings.metric, &sample) {
+                What::Uses { used: sample.value, of: 1.0 }
+            } else if of(&self.settings.queue, &sample) {
+                What::Waits(sample.value)
+            } else {
+                return None;
+            };
+            let (service, instance) = self.whose(&sample, &["service"])?;
+            // What an exporter says of now is new.
+            Some(Told { service, instance, what, is_new: sample.at_s.is_none().then_some(true) })
         });
-        told.take(MOST).collect()
+        let mut told: Vec<Told> = told.take(MOST).collect();
+        if let Some(counter) = self.settings.served.clone() {
+            told.extend(self.served(page, &counter, None, &["service"], now_s));
+        }
+        told
+    }
+
+    /// Which service a sample is about, and which of its instances.
+    fn whose(&self, sample: &Sample<'_>, usual: &[&str]) -> Option<Key> {
+        let instance = INSTANCE.iter().find_map(|label| sample.label(label)).unwrap_or_default().into_owned();
+        Some((self.service(sample, usual)?, instance))
+    }
+
+    /// What is done a second, from one page to the next, and how long each waited. Samples that differ in other labels add up.
+    fn served(
+        &mut self,
+        page: &str,
+        counter: &str,
+        queued: Option<&str>,
+        usual: &[&str],
+        now_s: f64,
+    ) -> Vec<Told> {
+        let mut now: HashMap<Key, Work> = HashMap::new();
+        for sample in samples(page) {
+            let waits = queued == Some(sample.name);
+            if !waits && sample.name != counter {
+                continue;
+            }
+            let Some(key) = self.whose(&sample, usual) else { continue };
+            if now.len() >= MOST && !now.contains_key(&key) {
+                continue;
+            }
+            let work = now.entry(key).or_default();
+            if waits {
+                *work.queued_s.get_or_insert(0.0) += sample.value;
+            } else {
+                work.requests += sample.value;
+            }
+            work.at_s = sample.at_s.unwrap_or(now_s);
+        }
+        let mut told = Vec::new();
+        for (key, work) in &mut now {
+            let Some(before) = self.served.get(key) else { continue };
+            let (done, passed_s) = (work.requests - before.requests, work.at_s - before.at_s);
+            if done == 0.0 && passed_s < QUIET_S {
+                *work = *before;
+                continue;
+            }
+            // Begun anew: nothing is known yet.
+            if done < 0.0 || passed_s <= 0.0 {
+                continue;
+            }
+            let mut tell = |what| {
+                let (service, instance) = key.clone();
+                told.push(Told { service, instance, what, is_new: Some(true) });
+            };
+            tell(What::Serves(done / passed_s));
+            let waited = work.queued_s.zip(before.queued_s).map(|(now, before)| (now - before) / done);
+            if let Some(waited_s) = waited.filter(|waited_s| done > 0.0 && *waited_s >= 0.0) {
+                tell(What::Waits(waited_s));
+            }
+        }
+        self.served = now;
+        told
     }
 
     /// Whoever shares CPUs with others is slowed 1/(1-u) times where they are busy for a part u of the time (M/G/1 with processor
     /// sharing), so a slowdown of s says that they are busy for 1 - 1/s. What is predicted is known a second earlier than what was.
-    fn agent(&self, page: &str) -> Vec<Told> {
-        let slowed = samples(page).filter(|sample| sample.name == "plimsoll_herald_predicted_slowdown_ratio");
+    fn agent(&mut self, page: &str, now_s: f64) -> Vec<Told> {
+        let slowed = samples(page).filter(|sample| sample.name == SLOWDOWN);
         let told = slowed.filter_map(|sample| {
             let instance = sample.label("process")?.into_owned();
             let used = (1.0 - 1.0 / sample.value).clamp(0.0, 1.0);
             let service = self.service(&sample, &["process"])?;
-            Some(Told { service, instance, used, capacity: 1.0, is_new: None })
+            Some(Told { service, instance, what: What::Uses { used, of: 1.0 }, is_new: None })
         });
-        told.take(MOST).collect()
+        let mut told: Vec<Told> = told.take(MOST).collect();
+        told.extend(self.served(page, COMPLETED, Some(QUEUED), &["app"], now_s));
+        told
     }
 
     fn counters(&mut self, page: &str, now_s: f64) -> Vec<Told> {
@@ -137,13 +223,8 @@ impl Exporter {
             }
             if let Some(rate) = of.rate.filter(|rate| *rate >= 0.0) {
                 let (service, instance) = key.clone();
-                told.push(Told {
-                    service,
-                    instance,
-                    used: rate,
-                    capacity: of.capacity,
-                    is_new: Some(of.is_new),
-                });
+                let what = What::Uses { used: rate, of: of.capacity };
+                told.push(Told { service, instance, what, is_new: Some(of.is_new) });
             }
         }
         self.before = now;
@@ -202,11 +283,36 @@ mod tests {
             .iter()
             .map(|t| {
                 let again = if t.is_new == Some(false) { " again" } else { "" };
-                format!("{} {:.2}/{:.2}{again}", t.service, t.used, t.capacity)
+                match t.what {
+                    What::Uses { used, of } => format!("{} {used:.2}/{of:.2}{again}", t.service),
+                    What::Waits(seconds) => format!("{} waits {seconds:.3}{again}", t.service),
+                    What::Serves(per_s) => format!("{} serves {per_s:.1}{again}", t.service),
+                }
             })
             .collect();
         told.sort();
         told
+    }
+
+    /// Only what lies between two times that an exporter says is used, so its clock may be wrong by any amount.
+    #[test]
+    fn exporters_whose_clocks_are_apart_say_the_same_and_a_clock_that_is_set_back_says_nothing_once() {
+        const NOW: u64 = 1_700_000_000_000;
+        const MINUTES: u64 = 7 * 60_000;
+        for base in [NOW, NOW + MINUTES, NOW - MINUTES, NOW / 2, 3 * NOW] {
+            let mut exporter = exporter("kind = \"cadvisor\"");
+            let page = |cpu: f64, ms: u64| {
+                format!(
+                    "machine_cpu_cores 8\ncontainer_cpu_usage_seconds_total{{id=\"/a\",name=\"cart\"}} {cpu} {ms}\n"
+                )
+            };
+            assert!(told(&mut exporter, &page(5.0, base), 0.0).is_empty(), "{base}");
+            assert_eq!(told(&mut exporter, &page(6.0, base + 5_000), 5.0), ["cart 0.20/8.00"], "{base}");
+            let back = told(&mut exporter, &page(7.0, base + 1_000), 10.0);
+            assert!(back.iter().all(|told| told.ends_with("again")), "{base}: {back:?}");
+            let on = told(&mut exporter, &page(8.0, base + 6_000), 15.0);
+            assert_eq!(on, ["cart 0.20/8.00"], "{base}");
+        }
     }
 
     #[test]
@@ -265,5 +371,37 @@ mod tests {
         let mut agent = exporter("kind = \"agent\"");
         let page = "plimsoll_herald_predicted_slowdown_ratio{process=\"cart\"} 5\nplimsoll_herald_predicted_slowdown_ratio{process=\"idle\"} 1\n";
         assert_eq!(told(&mut agent, page, 0.0), ["cart 0.80/1.00", "idle 0.00/1.00"]);
+    }
+    #[test]
+    fn an_exporter_may_tell_all_at_once() {
+        let mut exporter = exporter(
+            "kind = \"gauge\", metric = \"busy\", queue = \"queue_seconds\", served = \"done_total\"",
+        );
+        let page = |done: u32| {
+            format!(
+                "busy{{service=\"cart\"}} 0.5\nqueue_seconds{{service=\"cart\"}} 0.125\n\
+                 done_total{{service=\"cart\",code=\"200\"}} {done}\ndone_total{{service=\"cart\",code=\"500\"}} 7\n"
+            )
+        };
+        assert_eq!(told(&mut exporter, &page(100), 10.0), ["cart 0.50/1.00", "cart waits 0.125"]);
+        let all = ["cart 0.50/1.00", "cart serves 20.0", "cart waits 0.125"];
+        assert_eq!(told(&mut exporter, &page(105), 10.25), all);
+        assert_eq!(told(&mut exporter, &page(3), 10.5).len(), 2, "begun anew");
+    }
+
+    #[test]
+    fn an_agent_tells_what_applications_get_done_and_how_long_that_waited() {
+        let mut agent = exporter("kind = \"agent\"");
+        let page = |done: u32, queued_s: f64| {
+            let of = "{app=\"cart\",watched=\"cart\"}";
+            format!(
+                "plimsoll_agent_requests_completed_total{of} {done}\nplimsoll_agent_queued_seconds_total{of} {queued_s}\n"
+            )
+        };
+        assert!(told(&mut agent, &page(0, 0.0), 1.0).is_empty());
+        assert_eq!(told(&mut agent, &page(30, 6.0), 3.0), ["cart serves 15.0", "cart waits 0.200"]);
+        assert!(told(&mut agent, &page(30, 6.0), 3.25).is_empty(), "not counted since");
+        assert_eq!(told(&mut agent, &page(35, 6.0), 3.5), ["cart serves 10.0", "cart waits 0.000"]);
+        assert_eq!(told(&mut agent, &page(35, 7.0), 4.75), ["cart serves 0.0"], "all still wait");
     }
 }

@@ -62,7 +62,7 @@ fn herded(clients: [usize; 2], seed: u64) -> Ran {
             .filter_map(|(task, _)| herald.of(task))
             .map(|found| found.slowdown().max(found.predicted_slowdown()))
             .collect();
-        server.resize(dog.measured(server.now(), slowdowns) as usize);
+        server.resize(dog.measured(server.now(), slowdowns, true) as usize);
         workers += server.workload.workers() as f64;
         periods += 1.0;
     });

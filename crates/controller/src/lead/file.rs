@@ -1,5 +1,5 @@
-//! Who is the controller: whoever holds the lock on a file in the state directory. The kernel lets go of it when its holder dies,
-//! however that happens, and the next one takes over.
+//! The seat of one host: the lock on a file in the state directory. The kernel lets go of it when its holder dies, however that happens,
+//! and the next one takes over.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -7,6 +7,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
+
+use super::revision_after;
 
 /// Held by the one controller of a state directory. Its children do not inherit it.
 #[derive(Debug)]
@@ -48,12 +50,11 @@ pub fn take(state: &Path, wall_s: u64) -> io::Result<Option<Lease>> {
     }
 }
 
-/// One more than the last, which the file keeps. If somebody has deleted that, the clock knows better than to begin at one.
 fn next_revision(file: &mut File, wall_s: u64) -> io::Result<u64> {
     let mut before = Vec::new();
     file.take(20).read_to_end(&mut before)?;
     let before = String::from_utf8(before).ok().and_then(|text| text.trim().parse::<u64>().ok());
-    let revision = before.map_or(wall_s, |before| wall_s.max(before.saturating_add(1)));
+    let revision = revision_after(before, wall_s);
     file.set_len(0)?;
     file.seek(SeekFrom::Start(0))?;
     file.write_all(revision.to_string().as_bytes())?;

@@ -38,6 +38,17 @@ impl Cpus {
     }
 }
 
+/// How long threads of some processes were ready to run without running, in seconds, as far as they are still there.
+pub fn waited_s(pids: impl IntoIterator<Item = u32>) -> f64 {
+    let tasks = pids.into_iter().filter_map(|pid| std::fs::read_dir(format!("/proc/{pid}/task")).ok());
+    let waited_ns = |task: std::fs::DirEntry| {
+        // Time on a processor, time spent waiting for one, and how often.
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split(' ').nth(1)?.parse::<u64>().ok()
+    };
+    tasks.flatten().flatten().filter_map(waited_ns).sum::<u64>() as f64 / 1e9
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,5 +62,11 @@ mod tests {
         assert_eq!((cpus.idle_s, cpus.stolen_s), (5.0, 2.0));
         assert!(Cpus::of("cpu0 1 2 3 4 5 6 7 8\n").is_none() && Cpus::of("cpu  1 2\n").is_none());
         assert!(Cpus::now().is_ok());
+    }
+    #[test]
+    fn this_program_has_waited_for_a_while_and_nobody_has_not() {
+        let own = waited_s([std::process::id()]);
+        assert!(own > 0.0 && own.is_finite(), "{own}");
+        assert_eq!(waited_s([]), 0.0);
     }
 }
