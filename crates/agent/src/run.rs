@@ -87,10 +87,10 @@ async fn watch(config: Config, events: Events, recorder: Option<Recorder>) -> Re
                 tokio::task::spawn_local(keep_watching::<Postgres>(database, outlets))
             }
             DatabaseKind::MariaDb => tokio::task::spawn_local(keep_watching::<MariaDb>(database, outlets)),
-            DatabaseKind::OpenSearch => {
+            DatabaseKind::OpenSearch { .. } => {
                 tokio::task::spawn_local(keep_watching::<OpenSearch>(database, outlets))
             }
-            DatabaseKind::Elasticsearch => {
+            DatabaseKind::Elasticsearch { .. } => {
                 tokio::task::spawn_local(keep_watching::<Elasticsearch>(database, outlets))
             }
         };
@@ -118,8 +118,10 @@ fn check(database: &Database) -> Result<(), String> {
     let (source, checked) = match database.kind {
         DatabaseKind::Postgres { .. } => (Postgres::SOURCE, Postgres::target(database).map(drop)),
         DatabaseKind::MariaDb => (MariaDb::SOURCE, MariaDb::target(database).map(drop)),
-        DatabaseKind::OpenSearch => (OpenSearch::SOURCE, OpenSearch::target(database).map(drop)),
-        DatabaseKind::Elasticsearch => (Elasticsearch::SOURCE, Elasticsearch::target(database).map(drop)),
+        DatabaseKind::OpenSearch { .. } => (OpenSearch::SOURCE, OpenSearch::target(database).map(drop)),
+        DatabaseKind::Elasticsearch { .. } => {
+            (Elasticsearch::SOURCE, Elasticsearch::target(database).map(drop))
+        }
     };
     checked.map_err(|why| format!("[{source}.{}]: {why}", database.name))
 }

@@ -15,10 +15,11 @@ mod tasks;
 mod words;
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 
 use http::{Method, StatusCode};
 use plimsoll_core::Nanos;
-use plimsoll_core::config::Database;
+use plimsoll_core::config::{Database, DatabaseKind};
 use serde_json::Value;
 
 use crate::server::backend::{Backend, State};
@@ -64,7 +65,15 @@ impl<const ELASTIC: bool> Adapter for Search<ELASTIC> {
     const SOURCE: &'static str = if ELASTIC { "elasticsearch" } else { "opensearch" };
 
     fn target(settings: &Database) -> Result<Target, String> {
-        Target::read(settings.dsn.reveal()).map_err(|why| format!("`url`: {why}"))
+        let (DatabaseKind::OpenSearch { tls_ca } | DatabaseKind::Elasticsearch { tls_ca }) = &settings.kind
+        else {
+            return Err("this is no table of a search engine".to_owned());
+        };
+        let read = |path: &PathBuf| {
+            std::fs::read(path).map_err(|e| format!("`tls_ca`: cannot read {}: {e}", path.display()))
+        };
+        let ca = tls_ca.as_ref().map(read).transpose()?;
+        Target::read(settings.dsn.reveal(), ca.as_deref()).map_err(|why| format!("`url`: {why}"))
     }
 
     async fn connect(target: &Target, _: Nanos) -> Result<Search<ELASTIC>, String> {

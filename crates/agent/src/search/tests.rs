@@ -37,7 +37,8 @@ type Answers = Rc<RefCell<Vec<(&'static str, u16, String)>>>;
 /// A node; within a [`tokio::task::LocalSet`].
 async fn node(answers: &[(&'static str, u16, &str)]) -> (Target, Answers) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let target = Target::read(&format!("http://watcher:hush@{}", listener.local_addr().unwrap())).unwrap();
+    let target =
+        Target::read(&format!("http://watcher:hush@{}", listener.local_addr().unwrap()), None).unwrap();
     let answers = answers.iter().map(|&(path, status, body)| (path, status, body.to_owned())).collect();
     let answers: Answers = Rc::new(RefCell::new(answers));
     let given = Rc::clone(&answers);

@@ -100,6 +100,8 @@ table! {
     pub struct SearchTable {
         /// Where it is and who asks, as in "https://plimsoll:...@127.0.0.1:9200"; without a name where it has no users.
         url: SearchUrl,
+        /// What an https:// node is held to: a file with certificates in PEM. Left out, those that the system trusts.
+        tls_ca: Option<PathBuf>,
         /// What its requests are promised, or the name of such an objective.
         slo: SloRef,
         /// Whether tasks are cancelled, or only named, or neither.
@@ -163,9 +165,15 @@ pub enum DatabaseKind {
     /// MariaDB.
     MariaDb,
     /// OpenSearch.
-    OpenSearch,
+    OpenSearch {
+        /// What an https:// node is held to, if not to what the system trusts.
+        tls_ca: Option<PathBuf>,
+    },
     /// Elasticsearch.
-    Elasticsearch,
+    Elasticsearch {
+        /// Likewise.
+        tls_ca: Option<PathBuf>,
+    },
 }
 
 /// A database server or a search engine with its objective.
@@ -276,9 +284,10 @@ pub(super) fn databases(
     report: &mut Report,
 ) -> Option<Vec<Database>> {
     let DatabaseTables { postgres, mariadb, opensearch, elasticsearch } = tables;
-    let search = [
-        ("opensearch", DatabaseKind::OpenSearch, opensearch),
-        ("elasticsearch", DatabaseKind::Elasticsearch, elasticsearch),
+    type Kind = fn(Option<PathBuf>) -> DatabaseKind;
+    let search: [(&str, Kind, _); 2] = [
+        ("opensearch", |tls_ca| DatabaseKind::OpenSearch { tls_ca }, opensearch),
+        ("elasticsearch", |tls_ca| DatabaseKind::Elasticsearch { tls_ca }, elasticsearch),
     ];
     let mut names: Vec<(&str, &str)> = postgres.iter().map(|(name, _)| ("postgres", name.as_str())).collect();
     names.extend(mariadb.iter().map(|(name, _)| ("mariadb", name.as_str())));
@@ -325,9 +334,9 @@ pub(super) fn databases(
     }
     for (section, kind, tables) in search {
         for (name, table) in tables {
-            let SearchTable { url: SearchUrl(dsn), slo, mode, interval, pool, budget } = table;
+            let SearchTable { url: SearchUrl(dsn), tls_ca, slo, mode, interval, pool, budget } = table;
             let slo = resolve(section, &name, slo, pool.as_deref());
-            let (kind, escalate) = (kind.clone(), Escalate::Never);
+            let (kind, escalate) = (kind(tls_ca), Escalate::Never);
             databases.push(slo.map(|slo| Database {
                 name,
                 kind,
