@@ -52,7 +52,8 @@ install_cargo-deny() { cargo install --debug --locked cargo-deny; }
 have_cargo-fuzz() { command -v cargo-fuzz; }
 install_cargo-fuzz() { cargo install --debug --locked cargo-fuzz; }
 have_servers() { PATH="$PATH:$(go env GOPATH 2>/dev/null)/bin" && ci/servers.sh check; }
-have_postgresql() { ci/servers.sh postgresql; }
+have_databases() { ci/servers.sh databases; }
+install_databases() { ci/servers.sh install; }
 have_etcd() { command -v etcd; }
 install_etcd() { ci/servers.sh install; }
 have_protoc() { command -v protoc; }
@@ -61,7 +62,6 @@ install_protoc() {
   sudo=$([ "$(id -u)" = 0 ] || echo sudo)
   $sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq protobuf-compiler
 }
-install_postgresql() { ci/servers.sh install; }
 install_servers() { ci/servers.sh install; }
 # The bytes of a BPF object depend on the compiler, so it is this one.
 have_bpf() { command -v clang-14 && command -v llvm-strip-14 && [ -e /usr/include/libelf.h ] && [ -e /usr/include/zlib.h ]; }
@@ -105,6 +105,20 @@ script() {
   local code=${PIPESTATUS[0]}
   sed -n 's/^\([a-z-]* [^ ]*\) ok$/\1/p' "$work/script.log" >>"$work/ids"
   return "$code"
+}
+
+# cases: every case that there is but the heavy ones, in its quick form. Fails where the agent ends another than the culprit, or does not end that one.
+cases() {
+  local name code=0
+  for name in $(./target/release/plimsoll case list --json | python3 -c 'import json, sys; print(*(c["case"] for c in json.load(sys.stdin)["cases"] if not c["heavy"]))'); do
+    # A machine that is shared may have been busy with something else.
+    if ./target/release/plimsoll case run "$name" --quick || { again+=("case $name"); ./target/release/plimsoll case run "$name" --quick; }; then
+      echo "case $name ok"
+    else
+      code=1
+    fi
+  done
+  return $code
 }
 
 # lean: the release build is without kubernetes and etcd, and says so to who asks for them; the tests are built with both.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The servers and tools that are not ours and that the checks run the sentry beside.
-#   ci/servers.sh check       exit 0 if all are here, but for PostgreSQL and etcd; names what is missing
-#   ci/servers.sh postgresql  exit 0 if PostgreSQL is here, which the tests overload
+#   ci/servers.sh check       exit 0 if all are here, but for databases and etcd; names what is missing
+#   ci/servers.sh databases   exit 0 if PostgreSQL and MariaDB are here, which the tests overload
 #   ci/servers.sh install     apt and go; stops what apt starts
 set -uo pipefail
 export PATH="$PATH:$(go env GOPATH 2>/dev/null)/bin"
@@ -17,8 +17,12 @@ have_postgresql() {
   command -v initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb'
 }
 
+have_mariadb() {
+  command -v mariadbd || [ -x /usr/sbin/mariadbd ]
+}
+
 case ${1:-check} in
-  postgresql) have_postgresql >/dev/null ;;
+  databases) have_postgresql >/dev/null && have_mariadb >/dev/null ;;
   check)
     lacking=$(missing | xargs)
     [ -z "$lacking" ] || { echo "missing: $lacking"; exit 1; }
@@ -36,6 +40,7 @@ case ${1:-check} in
       esac
     done
     have_postgresql >/dev/null || packages+=(postgresql)
+    have_mariadb >/dev/null || packages+=(mariadb-server)
     command -v etcd >/dev/null || packages+=(etcd-server)
     if [ ${#packages[@]} -gt 0 ]; then
       $sudo apt-get update -qq

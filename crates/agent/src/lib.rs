@@ -3,8 +3,9 @@
 //! ```text
 //!  ledger ----.                                            .--> events, metrics, status
 //!              >-- source --Scene--> reliever --Decision--<
-//!  PostgreSQL -'      ^                                    '--> cancel: over the application's socket,
-//!                     '------------ outcome ---------------'            with pg_cancel_backend
+//!  PostgreSQL,|      ^                                    '--> cancel: over the application's socket,
+//!  MariaDB,   |      |                                                 with pg_cancel_backend, KILL,
+//!  OpenSearch-'      '------------ outcome ---------------'            POST /_tasks/ID/_cancel
 //! ```
 //!
 //! Nothing waits for it: if it ends, whatever it watched goes on as if it had never been there.
@@ -15,9 +16,12 @@ mod admin;
 mod flocks;
 mod herald;
 mod ledger;
+mod mariadb;
 mod metrics;
 mod postgres;
 mod run;
+mod search;
+mod server;
 mod verify;
 
 // What watches, and what tells: the same here and within an application.

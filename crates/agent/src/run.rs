@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use plimsoll_core::config::{Config, HeraldReader, Mode, Postgres};
+use plimsoll_core::config::{Config, Database, DatabaseKind, HeraldReader, Mode};
 use plimsoll_ledger::place;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::LocalSet;
@@ -15,8 +15,11 @@ use crate::events::Events;
 use crate::flocks;
 use crate::herald;
 use crate::ledger::scan;
-use crate::postgres::Server;
+use crate::mariadb::MariaDb;
+use crate::postgres::Postgres;
 use crate::record::Recorder;
+use crate::search::{Elasticsearch, OpenSearch};
+use crate::server::{Adapter, Server};
 use crate::status::Board;
 use crate::watch::{Outlets, Promise, Watch};
 
@@ -41,7 +44,7 @@ pub fn run(options: Options) -> Result<(), String> {
     let Options { config, events, record } = options;
     if config.apps.is_empty() && config.databases.is_empty() && config.herald.reader == HeraldReader::Off {
         return Err(
-            "there is nothing to watch; add [app.NAME] for a program that keeps a ledger, or [postgres.NAME], or have the host read: remove reader = \"off\" of [herald]"
+            "there is nothing to watch; add [app.NAME] for a program that keeps a ledger, or [postgres.NAME], [mariadb.NAME], [opensearch.NAME] or [elasticsearch.NAME] for a server, or have the host read: remove reader = \"off\" of [herald]"
                 .to_owned(),
         );
     }
@@ -68,10 +71,7 @@ async fn watch(config: Config, events: Events, recorder: Option<Recorder>) -> Re
     let (board, status) = Board::new();
     let sentry = Some(Sentry::new(config.sentry.admin, config.sentry.admin_token.clone()));
     let outlets = Outlets { events, board, recorder, sentry };
-    let servers = config.databases.iter().map(|database| {
-        Server::new(database.clone()).map_err(|why| format!("`dsn` of [postgres.{}]: {why}", database.name))
-    });
-    let servers = servers.collect::<Result<Vec<_>, _>>()?;
+    config.databases.iter().try_for_each(|database| check(database))?;
     let agent = &config.agent;
     let (futures, figures) = herald::start(&config.herald);
     if let (Some(sentry), true) = (&outlets.sentry, config.herald.reader != HeraldReader::Off) {
@@ -80,10 +80,20 @@ async fn watch(config: Config, events: Events, recorder: Option<Recorder>) -> Re
     let admin = Admin { token: agent.admin_token.clone(), status, figures, futures };
     let bound = admin.start(agent.admin).await;
     let bound = bound.map_err(|error| format!("cannot listen on {}: {error}", agent.admin))?;
-    for (database, server) in config.databases.iter().zip(servers) {
-        if database.mode != Mode::Off {
-            tokio::task::spawn_local(keep_watching(database.clone(), server, outlets.clone()));
-        }
+    for database in config.databases.iter().filter(|database| database.mode != Mode::Off) {
+        let (database, outlets) = (database.clone(), outlets.clone());
+        match database.kind {
+            DatabaseKind::Postgres { .. } => {
+                tokio::task::spawn_local(keep_watching::<Postgres>(database, outlets))
+            }
+            DatabaseKind::MariaDb => tokio::task::spawn_local(keep_watching::<MariaDb>(database, outlets)),
+            DatabaseKind::OpenSearch { .. } => {
+                tokio::task::spawn_local(keep_watching::<OpenSearch>(database, outlets))
+            }
+            DatabaseKind::Elasticsearch { .. } => {
+                tokio::task::spawn_local(keep_watching::<Elasticsearch>(database, outlets))
+            }
+        };
     }
     let directories = match agent.ledgers.as_slice() {
         [] => vec![place::directory()],
@@ -103,15 +113,27 @@ async fn watch(config: Config, events: Events, recorder: Option<Recorder>) -> Re
     Ok(())
 }
 
+/// Whether a database's table can be used.
+fn check(database: &Database) -> Result<(), String> {
+    let (source, checked) = match database.kind {
+        DatabaseKind::Postgres { .. } => (Postgres::SOURCE, Postgres::target(database).map(drop)),
+        DatabaseKind::MariaDb => (MariaDb::SOURCE, MariaDb::target(database).map(drop)),
+        DatabaseKind::OpenSearch { .. } => (OpenSearch::SOURCE, OpenSearch::target(database).map(drop)),
+        DatabaseKind::Elasticsearch { .. } => {
+            (Elasticsearch::SOURCE, Elasticsearch::target(database).map(drop))
+        }
+    };
+    checked.map_err(|why| format!("[{source}.{}]: {why}", database.name))
+}
+
 /// Watches a database; again from the beginning, should that ever panic: what is watched depends on what a server says.
-async fn keep_watching(database: Postgres, server: Server, outlets: Outlets) {
-    let mut server = Some(server);
+async fn keep_watching<A: Adapter + 'static>(database: Database, outlets: Outlets) {
     loop {
-        let Some(server) = server.take().or_else(|| Server::new(database.clone()).ok()) else { return };
+        let Ok(server) = Server::<A>::new(database.clone()) else { return };
         let promise = Promise {
             app: database.name.clone(),
             name: database.name.clone(),
-            source: "postgres",
+            source: A::SOURCE,
             slo: database.slo.clone(),
             mode: database.mode,
             budget: database.budget.clone(),

@@ -23,6 +23,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Agent(plimsoll_agent::cli::Args),
+    Case(plimsoll_cases::cli::Args),
     Controller(plimsoll_controller::cli::Args),
     Demo(demo::Args),
     Fleet(plimsoll_simulator::cli::fleet::Args),
@@ -40,6 +41,7 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Agent(args) => plimsoll_agent::cli::run(args),
+        Command::Case(args) => plimsoll_cases::cli::run(args),
         Command::Controller(args) => plimsoll_controller::cli::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Fleet(args) => plimsoll_simulator::cli::fleet::run(args),

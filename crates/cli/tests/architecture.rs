@@ -34,7 +34,7 @@ const POLICIES: [&str; 6] = [
 /// The format that applications and the agent share. It is below the hosts and beside the core: an application that takes the
 /// SDK takes this alone.
 const FORMATS: [&str; 1] = ["plimsoll-ledger"];
-const HOSTS: [&str; 11] = [
+const HOSTS: [&str; 12] = [
     "plimsoll-simulator",
     "plimsoll-sentry",
     "plimsoll-loadgen",
@@ -46,6 +46,7 @@ const HOSTS: [&str; 11] = [
     "plimsoll-empathy",
     "plimsoll-rlqs",
     "plimsoll-top",
+    "plimsoll-cases",
 ];
 
 #[test]

@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use plimsoll_core::config::case::Case;
 use plimsoll_core::config::fleet::Scenario;
 use plimsoll_core::config::mix::Mix;
 use plimsoll_core::config::workload::Workload;
@@ -48,6 +49,12 @@ fn the_reference_docs_are_generated() {
             reference::<Scenario>,
         ),
         ("docs/mix.md", "The mix file", "What `plimsoll load --mix MIX.toml` sends.", reference::<Mix>),
+        (
+            "docs/case.md",
+            "The case file",
+            "What `plimsoll case run` does to a server; the files are in [`cases/`](../cases).",
+            reference::<Case>,
+        ),
     ];
     for (path, title, purpose, reference) in pages {
         let generated = reference(title, &format!("{purpose} {note}"));

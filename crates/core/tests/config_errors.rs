@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use plimsoll_core::config::case::Case;
 use plimsoll_core::config::fleet::Scenario;
 use plimsoll_core::config::mix::Mix;
 use plimsoll_core::config::workload::Workload;
@@ -38,6 +39,7 @@ fn every_mistake_is_told_with_its_place_and_its_remedy() {
         let said = match file.split('_').next() {
             Some("workload") => said::<Workload>(&text, file),
             Some("scenario") => said::<Scenario>(&text, file),
+            Some("case") => said::<Case>(&text, file),
             Some("mix") => said::<Mix>(&text, file),
             _ => said::<Config>(&text, file),
         };

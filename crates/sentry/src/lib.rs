@@ -50,7 +50,7 @@ mod retry;
 mod thread;
 mod ticket;
 mod timeouts;
-mod tls;
+pub mod tls;
 mod upgrade;
 mod upload;
 mod upstream;

@@ -107,7 +107,7 @@ async fn a_long_write_blocks_all_until_it_is_cancelled() {
 
     assert!(tell(&watch, "pg_cancel_backend", culprit.pid).await);
     let ending = culprit.ended(PATIENCE).await;
-    assert_eq!((ending.name, &ending.how), ("reprice", &How::Cancelled));
+    assert_eq!((ending.name.as_str(), &ending.how), ("reprice", &How::Cancelled));
     goes_on(&loading).await;
     loading.stop();
     let requests = loading.finished().await;
@@ -161,7 +161,7 @@ async fn change_behind_a_report(case: Case) {
     loading.stop();
     nobody_suffered_otherwise(&loading.finished().await);
     let ending = report.ended(Duration::ZERO).await;
-    assert_eq!((ending.name, ending.how), ("report", How::Abandoned));
+    assert_eq!((ending.name.as_str(), ending.how), ("report", How::Abandoned));
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 //! planner says what it costs in all. What a unit of cost takes on this machine is measured once for each connection, with a small
 //! statement that reads no table. Where the kernel says so, time on the processor counts: it does not pass while the statement waits for a
 //! lock, a disk or its turn. Plans err, by a factor as a rule: that tells one that is nearly done from one that has hardly begun. One that
-//! runs for longer than its plan says was misjudged, and counts as unknown again ([`Known`](super::account::Known)).
+//! runs for longer than its plan says was misjudged, and counts as unknown again ([`Known`](crate::server::account::Known)).
 //!
 //! What it must never do is to wait, or to do anything. So it asks about a few long statements only, while something is wrong, one at a
 //! time and once each, beside the looks and not in them. `EXPLAIN` takes the weakest lock on each table, and gives up after a
@@ -25,14 +25,15 @@ use tokio_postgres::{Client, Config};
 use crate::clock;
 use crate::host::{self, Host};
 
-use super::backend::{Backend, State};
-use super::chains::{Blame, Pid};
+use crate::server::backend::{Backend, State, Waits};
+use crate::server::chains::{Blame, Pid};
+use crate::server::stamp::Stamp;
+
 use super::connect;
 use super::facts::{Facts, quoted};
-use super::link::{LONG_NS, process};
+use super::link::LONG_NS;
 use super::plan::{Plan, reads};
-use super::stamp::Stamp;
-use super::waits::Waits;
+use super::poll::process;
 
 /// Statements whose plans are known at once, at most.
 const MOST: usize = 8;
@@ -92,13 +93,9 @@ pub struct Estimates {
 
 impl Estimates {
     /// Where nobody was asked yet.
-    ///
-    /// # Errors
-    /// Where the DSN cannot be used, without naming it.
-    pub fn new(dsn: &str) -> Result<Estimates, String> {
-        let mut config: Config = connect::config(dsn)?;
+    pub fn new(mut config: Config) -> Estimates {
         config.application_name("plimsoll agent, plans");
-        Ok(Estimates {
+        Estimates {
             config,
             planner: None,
             asking: None,
@@ -107,7 +104,7 @@ impl Estimates {
             again_at: Nanos::ZERO,
             warnings: Vec::new(),
             told: HashSet::new(),
-        })
+        }
     }
 
     /// The process that serves it: nobody's request.
@@ -206,7 +203,7 @@ async fn connected(config: &Config) -> Answer {
 /// How many units of cost take a nanosecond.
 async fn per_ns(client: &Client, facts: &Facts) -> Result<f64, String> {
     let wrong = |error: tokio_postgres::Error| connect::words(&error);
-    let process = process(facts.pid).filter(|process| host::is_here(process.pid, facts.began_s));
+    let process = process(facts.pid.into()).filter(|process| host::is_here(process.pid, facts.began_s));
     let mut host = Host::default();
     let mut best: f64 = 0.0;
     for _ in 0..MEASURES {
@@ -225,7 +222,7 @@ async fn per_ns(client: &Client, facts: &Facts) -> Result<f64, String> {
 impl Planner {
     async fn connect(config: &Config) -> Result<Planner, String> {
         let (client, facts) = connect::connect(config).await?;
-        let (role, pid, database) = (quoted(&facts.role), facts.pid, facts.database);
+        let (role, pid, database) = (quoted(&facts.role), facts.pid.into(), facts.database);
         if facts.superuser || facts.signals || facts.sees {
             return Err(format!(
                 "role {role} may do more than read tables, and so could functions that a statement calls while it is planned; \

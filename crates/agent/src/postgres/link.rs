@@ -4,20 +4,20 @@ use std::collections::{HashMap, HashSet};
 
 use plimsoll_core::Nanos;
 
-use crate::host::{self, Did, Host, Process};
+use crate::host;
+use crate::server::backend::{Backend, State};
+use crate::server::chains::{Lock, Object, Pid};
+use crate::server::kernel::Kernel;
+use crate::server::slots::{self, What};
+use crate::server::stamp::Stamp;
+use crate::server::{Glance, Seen};
 
-use super::backend::{Backend, State};
-use super::chains::{Lock, Object, Pid};
 use super::connect;
 use super::facts::{Facts, quoted};
-use super::poll::{Now, Poll, any_waits};
-use super::slots::{self, What};
-use super::stamp::Stamp;
+use super::poll::{Poll, any_waits};
 
-/// How often the kernel is asked about processes in calm, and `pg_stat_statements` about means.
+/// How often `pg_stat_statements` is asked about means.
 const SELDOM: Nanos = Nanos::from_secs(5);
-/// How often the kernel is asked about all processes while something is wrong; about those that do something it is asked at every look then.
-const OFTEN: Nanos = Nanos::from_millis(500);
 /// How often the names of roles and databases are asked for, and how soon again where one is missing.
 const NAMES: Nanos = Nanos::from_secs(60);
 const MISSING: Nanos = Nanos::from_secs(5);
@@ -32,10 +32,8 @@ pub struct Link {
     pub poll: Poll,
     /// What the server and our role are.
     pub facts: Facts,
-    /// What the kernel knows, and when it was last asked about all processes: by our time, and by the server's.
-    host: Option<(Host, Nanos, Stamp)>,
-    /// Since when we look: at first it is asked often, to learn what is usual.
-    since: Nanos,
+    /// What the kernel knows, where the server is on this host.
+    kernel: Option<Kernel>,
     means: Means,
     named: Nanos,
     relations: HashMap<u32, String>,
@@ -51,22 +49,6 @@ struct Means {
     ns: Option<f64>,
 }
 
-/// What a look brought.
-pub struct Seen {
-    /// What the server says of itself.
-    pub now: Now,
-    /// Its processes.
-    pub backends: Vec<Backend>,
-    /// Its locks, if anybody waits for one.
-    pub locks: Vec<Lock>,
-    /// How far commands are.
-    pub progress: HashMap<Pid, (u64, u64)>,
-    /// What processes did, as the kernel says.
-    pub did: HashMap<Process, Did>,
-    /// What statements take on average, in ns.
-    pub mean_ns: Option<f64>,
-}
-
 impl Link {
     /// Connects.
     ///
@@ -75,13 +57,11 @@ impl Link {
     pub async fn connect(config: &tokio_postgres::Config, now: Nanos) -> Result<Link, String> {
         let (client, facts) = connect::connect(config).await?;
         let poll = Poll::prepare(client, facts.statements.as_deref()).await?;
-        let host = host::is_here(facts.pid.unsigned_abs(), facts.began_s)
-            .then(|| (Host::default(), Nanos::ZERO, Stamp::EARLIEST));
+        let kernel = host::is_here(facts.pid.unsigned_abs(), facts.began_s).then(|| Kernel::new(now));
         Ok(Link {
             poll,
             facts,
-            host,
-            since: now,
+            kernel,
             means: Means::default(),
             named: now,
             relations: HashMap::new(),
@@ -91,18 +71,17 @@ impl Link {
 
     /// Whether the kernel of this host knows the server's processes.
     pub fn on_host(&self) -> bool {
-        self.host.is_some()
+        self.kernel.is_some()
     }
 
     /// Asks what is to be asked at this look; the last one was at `since`. Idle sessions are left out, unless they hold up somebody.
     ///
     /// # Errors
     /// What the server says.
-    pub async fn look(&mut self, now: Nanos, since: Stamp, suspicious: bool) -> Result<Seen, String> {
-        let is_new = now.since(self.since) < SELDOM;
-        let pace = if suspicious || is_new { OFTEN } else { SELDOM };
-        let is_full = self.host.as_ref().is_some_and(|(_, read, _)| now.since(*read) >= pace);
-        let is_full = is_full || since == Stamp::EARLIEST;
+    pub async fn look(&mut self, glance: Glance) -> Result<Seen, String> {
+        let Glance { now, since, suspicious } = glance;
+        let is_due = self.kernel.as_ref().is_some_and(|kernel| kernel.is_due(glance));
+        let is_full = is_due || since == Stamp::EARLIEST;
         let (mut at, mut backends) = self.poll.look(since, &self.running, is_full).await?;
         let mut locks = Vec::new();
         if any_waits(&backends) {
@@ -121,34 +100,22 @@ impl Link {
             true => self.poll.progress().await?,
             false => HashMap::new(),
         };
-        let did = self.read_host(now, at.at, is_full, suspicious, &backends);
+        let did = self.kernel.as_mut().map(|kernel| kernel.read(glance, at.at, is_full, &backends));
         self.ask_means(now).await?;
         self.ask_names(now, &backends).await?;
         self.ask_relations(&locks).await?;
-        Ok(Seen { now: at, backends, locks, progress, did, mean_ns: self.means.ns })
-    }
-
-    /// In calm, what the kernel knows of 200 processes would cost more than all the rest; so it is asked seldom then, and never about those
-    /// that have been idle since.
-    fn read_host(
-        &mut self,
-        now: Nanos,
-        server: Stamp,
-        is_full: bool,
-        suspicious: bool,
-        backends: &[Backend],
-    ) -> HashMap<Process, Did> {
-        let Some((host, read, read_at)) = &mut self.host else { return HashMap::new() };
-        if !is_full && !suspicious {
-            return HashMap::new();
-        }
-        let before = *read_at;
-        if is_full {
-            (*read, *read_at) = (now, server);
-            host.keep_recent(now);
-        }
-        let did = |b: &&Backend| b.state != State::Idle || b.changed.is_none_or(|changed| changed >= before);
-        host.read(now, backends.iter().filter(did).filter_map(|backend| process(backend.pid)))
+        Ok(Seen {
+            at: at.at,
+            began: at.began,
+            requests: at.transactions,
+            moved: at.moved,
+            backends,
+            locks,
+            progress,
+            did: did.unwrap_or_default(),
+            measured: Vec::new(),
+            mean_ns: self.means.ns,
+        })
     }
 
     async fn ask_means(&mut self, now: Nanos) -> Result<(), String> {
@@ -214,6 +181,7 @@ impl Link {
             (slots::WAL, _) => "write-ahead log".to_owned(),
             (slots::PIN, _) => "pinned pages".to_owned(),
             (_, Some(What::Latch(name))) => format!("latch {name}"),
+            (_, Some(What::Measured(_, name))) => (*name).to_owned(),
             (_, Some(&What::Lock { object, queue, .. })) => {
                 let object = self.object(object);
                 if queue { format!("the queue for {object}") } else { object }
@@ -231,6 +199,7 @@ impl Link {
             Object::Advisory(class, id) => {
                 format!("advisory lock {}", u64::from(class) << 32 | u64::from(id))
             }
+            Object::Server => "the server".to_owned(),
             Object::Other => "a lock".to_owned(),
         }
     }
@@ -244,11 +213,6 @@ impl Link {
     }
 }
 
-/// The process of a backend; a prepared transaction has none.
-pub fn process(pid: Pid) -> Option<Process> {
-    u32::try_from(pid).ok().map(Process::whole)
-}
-
 fn all_known(backends: &[Backend], locks: &[Lock]) -> bool {
     let pids: HashSet<Pid> = backends.iter().map(|backend| backend.pid).collect();
     locks.iter().all(|lock| lock.pid < 0 || pids.contains(&lock.pid))
@@ -259,6 +223,7 @@ fn with_prepared(backends: &mut Vec<Backend>, locks: &[Lock]) {
     let prepared: HashSet<Pid> = locks.iter().map(|lock| lock.pid).filter(|&pid| pid < 0).collect();
     backends.extend(prepared.into_iter().map(|pid| Backend {
         pid,
+        process: None,
         database: 0,
         user: 0,
         state: State::None,
@@ -267,9 +232,11 @@ fn with_prepared(backends: &mut Vec<Backend>, locks: &[Lock]) {
         query: None,
         began: Stamp(0),
         changed: None,
-        kind: "prepared transaction".to_owned(),
+        kind: Some("prepared transaction".to_owned()),
+        replays: false,
         leader: None,
         writes: true,
+        keeps: true,
     }));
 }
 

@@ -1,9 +1,8 @@
 //! Lock modes and which of them conflict: table 13.2 of PostgreSQL's manual, which is the same in all versions.
 
-/// A lock mode, from the weakest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mode(u8);
+use crate::server::chains::Mode;
 
+/// From the weakest.
 const NAMES: [&str; 8] = [
     "AccessShareLock",
     "RowShareLock",
@@ -15,19 +14,12 @@ const NAMES: [&str; 8] = [
     "AccessExclusiveLock",
 ];
 /// With which modes each conflicts: bit `i` is mode `i`.
-const CONFLICTS: [u8; 8] =
+const CONFLICTS: [u32; 8] =
     [0b1000_0000, 0b1100_0000, 0b1111_0000, 0b1111_1000, 0b1110_1100, 0b1111_1100, 0b1111_1110, 0b1111_1111];
 
-impl Mode {
-    /// As `pg_locks` calls it; nothing for those that conflict with nothing (`SIReadLock`).
-    pub fn of(name: &str) -> Option<Mode> {
-        NAMES.iter().position(|&known| known == name).map(|index| Mode(index as u8))
-    }
-
-    /// Whether one who has this keeps out one who wants `other`.
-    pub fn conflicts(self, other: Mode) -> bool {
-        CONFLICTS[usize::from(self.0)] & 1 << other.0 != 0
-    }
+/// As `pg_locks` calls it; nothing for those that conflict with nothing (`SIReadLock`).
+pub fn mode(name: &str) -> Option<Mode> {
+    NAMES.iter().position(|&known| known == name).map(|index| Mode::new(index, CONFLICTS[index]))
 }
 
 #[cfg(test)]
@@ -36,14 +28,14 @@ mod tests {
 
     #[test]
     fn conflicts_are_mutual_and_as_the_manual_says() {
-        let modes: Vec<Mode> = NAMES.iter().map(|name| Mode::of(name).unwrap()).collect();
+        let modes: Vec<Mode> = NAMES.iter().map(|name| mode(name).unwrap()).collect();
         for &a in &modes {
             for &b in &modes {
                 assert_eq!(a.conflicts(b), b.conflicts(a), "{a:?} {b:?}");
             }
         }
         let with = |name: &str| -> Vec<usize> {
-            let mode = Mode::of(name).unwrap();
+            let mode = super::mode(name).unwrap();
             (0..8).filter(|&i| mode.conflicts(modes[i])).collect()
         };
         assert_eq!(with("AccessShareLock"), [7]);
@@ -54,6 +46,6 @@ mod tests {
         assert_eq!(with("ShareRowExclusiveLock"), [2, 3, 4, 5, 6, 7]);
         assert_eq!(with("ExclusiveLock"), [1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(with("AccessExclusiveLock"), [0, 1, 2, 3, 4, 5, 6, 7]);
-        assert_eq!(Mode::of("SIReadLock"), None);
+        assert_eq!(mode("SIReadLock"), None);
     }
 }

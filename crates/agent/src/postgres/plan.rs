@@ -5,7 +5,7 @@ use std::error::Error;
 use serde::Deserialize;
 use tokio_postgres::types::{FromSql, Type};
 
-use super::mask;
+use crate::server::mask::{self, Dialect};
 
 /// A plan.
 #[derive(Debug, Deserialize)]
@@ -58,7 +58,7 @@ impl FromSql<'_> for Plan {
 
 /// Whether a statement reads, as far as its first word tells. Others write, whose cost the planner does not know, or have no plan.
 pub fn reads(statement: &str) -> bool {
-    let shown = mask::mask(statement);
+    let shown = mask::mask(statement, Dialect::Postgres);
     let start = shown.trim_start_matches(['(', ' ']);
     let word = start.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or("");
     ["select", "with", "values", "table"].iter().any(|reads| word.eq_ignore_ascii_case(reads))

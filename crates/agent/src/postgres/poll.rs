@@ -10,12 +10,14 @@ use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
-use super::backend::{Backend, State};
-use super::chains::{Lock, Object, Pid};
+use crate::host::Process;
+use crate::server::backend::{Backend, State, Waits};
+use crate::server::chains::{Lock, Object, Pid};
+use crate::server::stamp::Stamp;
+
 use super::connect::words;
-use super::modes::Mode;
-use super::stamp::Stamp;
-use super::waits::{Waits, classify};
+use super::modes::mode;
+use super::waits::classify;
 
 /// Longer than any of them may take at the server.
 const PATIENCE: Duration = Duration::from_secs(6);
@@ -133,7 +135,7 @@ impl Poll {
     /// Asks once, about nobody, what else is first asked when somebody is to be ended: to plan it the server reads its catalogs, and who has
     /// to be ended may be keeping the disk busy.
     async fn rehearse(&self) -> Result<(), String> {
-        let nobody: Pid = 0;
+        let nobody = 0i32;
         let one: [&(dyn ToSql + Sync); 4] = [&nobody, &Stamp(0), &Stamp(0), &Stamp(0)];
         for statement in [&self.cancel, &self.terminate] {
             self.ask(statement, &one).await?;
@@ -141,7 +143,7 @@ impl Poll {
         self.locks().await?;
         self.progress().await?;
         self.relations(&[]).await?;
-        self.queries(&[nobody]).await.map(drop)
+        self.queries(&[0]).await.map(drop)
     }
 
     /// For what is asked seldom.
@@ -161,6 +163,7 @@ impl Poll {
     /// # Errors
     /// What the server says.
     pub async fn look(&self, since: Stamp, also: &[Pid], all: bool) -> Result<(Now, Vec<Backend>), String> {
+        let also = numbers(also);
         let rows = self.ask(&self.activity, &[&since, &also, &all]).await?;
         let now = rows.first().ok_or_else(silence)?;
         let now = Now {
@@ -191,7 +194,7 @@ impl Poll {
         let rows = self.ask(&self.progress, &[]).await?;
         let row = |row: &Row| {
             let (done, total) = (amount(row, 1)?, amount(row, 2).filter(|&total| total > 0)?);
-            Some((row.get(0), (done.min(total), total)))
+            Some((row.get::<_, i32>(0).into(), (done.min(total), total)))
         };
         Ok(rows.iter().filter_map(row).collect())
     }
@@ -221,8 +224,9 @@ impl Poll {
     /// # Errors
     /// What the server says.
     pub async fn queries(&self, pids: &[Pid]) -> Result<HashMap<Pid, [Option<String>; 3]>, String> {
-        let rows = self.ask(&self.queries, &[&pids]).await?;
-        Ok(rows.iter().map(|row| (row.get(0), [row.get(1), row.get(2), row.get(3)])).collect())
+        let rows = self.ask(&self.queries, &[&numbers(pids)]).await?;
+        let row = |row: &Row| (row.get::<_, i32>(0).into(), [row.get(1), row.get(2), row.get(3)]);
+        Ok(rows.iter().map(row).collect())
     }
 
     /// What this process runs, if that is still the same and all of it is known.
@@ -230,7 +234,8 @@ impl Poll {
     /// # Errors
     /// What the server says.
     pub async fn statement(&self, backend: &Backend) -> Result<Option<String>, String> {
-        let values: [&(dyn ToSql + Sync); 3] = [&backend.pid, &backend.began, &backend.query];
+        let pid = number(backend.pid);
+        let values: [&(dyn ToSql + Sync); 3] = [&pid, &backend.began, &backend.query];
         Ok(self.ask(&self.statement, &values).await?.first().and_then(|row| row.get(0)))
     }
 
@@ -241,7 +246,8 @@ impl Poll {
     /// What the server says.
     pub async fn end(&self, backend: &Backend, terminate: bool) -> Result<Option<bool>, String> {
         let statement = if terminate { &self.terminate } else { &self.cancel };
-        let values: [&(dyn ToSql + Sync); 4] = [&backend.pid, &backend.began, &backend.xact, &backend.query];
+        let pid = number(backend.pid);
+        let values: [&(dyn ToSql + Sync); 4] = [&pid, &backend.began, &backend.xact, &backend.query];
         Ok(self.ask(statement, &values).await?.first().map(|row| row.get(0)))
     }
 }
@@ -250,24 +256,54 @@ fn silence() -> String {
     format!("the server has not answered for {} s", PATIENCE.as_secs())
 }
 
+/// As the server numbers its processes. A prepared transaction has none.
+fn number(pid: Pid) -> i32 {
+    i32::try_from(pid).unwrap_or(0)
+}
+
+fn numbers(pids: &[Pid]) -> Vec<i32> {
+    pids.iter().map(|&pid| number(pid)).collect()
+}
+
+/// The process of a backend; a prepared transaction has none.
+pub fn process(pid: Pid) -> Option<Process> {
+    u32::try_from(pid).ok().map(Process::whole)
+}
+
+/// A state as the view calls it.
+fn state(text: Option<&str>) -> State {
+    match text {
+        Some("active" | "fastpath function call") => State::Active,
+        Some("idle") => State::Idle,
+        Some("idle in transaction") => State::InTransaction,
+        Some("idle in transaction (aborted)") => State::Aborted,
+        _ => State::None,
+    }
+}
+
 /// The process of a row, whose columns come after those of [`Now`]; there may be none.
 fn backend(row: &Row) -> Option<Backend> {
     let number = |at| row.get::<_, Option<u32>>(at).unwrap_or(0);
-    let pid = row.get::<_, Option<Pid>>(4)?;
+    let pid = row.get::<_, Option<i32>>(4)?;
     let (kind, event): (Option<&str>, Option<&str>) = (row.get(8), row.get(9));
+    let what = Some(row.get::<_, Option<String>>(14).unwrap_or_default());
     Some(Backend {
-        pid,
+        pid: pid.into(),
+        process: process(pid.into()),
         database: number(5),
         user: number(6),
-        state: State::of(row.get(7)),
+        state: state(row.get(7)),
         waits: kind.zip(event).and_then(|(kind, event)| classify(kind, event)),
         xact: row.get(10),
         query: row.get(11),
         began: row.get::<_, Option<Stamp>>(12)?,
         changed: row.get(13),
-        kind: row.get::<_, Option<String>>(14).unwrap_or_default(),
-        leader: row.get(15),
+        replays: what.as_deref() == Some("startup"),
+        kind: what.filter(|what| what != "client backend"),
+        leader: row.get::<_, Option<i32>>(15).map(Pid::from),
         writes: row.get::<_, Option<bool>>(16).unwrap_or(false),
+        // Cancelling a statement aborts its transaction, and that gives back all it has.
+        keeps: false,
     })
 }
 
@@ -285,13 +321,13 @@ fn lock(row: &Row) -> Lock {
     let virtual_pid = || -> Pid {
         let number =
             row.get::<_, Option<&str>>(10).unwrap_or("").rsplit('/').next().and_then(|n| n.parse().ok());
-        -number.unwrap_or(1i32).saturating_abs().max(1)
+        -Pid::from(number.unwrap_or(1i32)).abs().max(1)
     };
     Lock {
         tag: row.get(0),
         object,
-        pid: row.get::<_, Option<Pid>>(8).unwrap_or_else(virtual_pid),
-        mode: Mode::of(row.get(6)),
+        pid: row.get::<_, Option<i32>>(8).map_or_else(virtual_pid, Pid::from),
+        mode: mode(row.get(6)),
         granted: row.get(7),
         since: row.get(9),
     }

@@ -1,19 +1,6 @@
 //! What a backend waits for (`wait_event_type`, `wait_event`) as a resource of the server.
 
-/// A resource that is always there, or a class of latches.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Waits {
-    /// Reading and writing tables and indexes.
-    DataFiles,
-    /// Writing the write-ahead log.
-    Wal,
-    /// A page that somebody has pinned.
-    BufferPin,
-    /// A latch inside the server. Nobody can see who has it.
-    Latch(String),
-    /// A lock of `pg_locks`.
-    Lock,
-}
+use crate::server::backend::Waits;
 
 /// What a wait is for; nothing for those that are no contention: clients, timers, other processes of the same statement.
 pub fn classify(kind: &str, event: &str) -> Option<Waits> {

@@ -1,10 +1,10 @@
-//! `[agent]`, `[app.NAME]` and `[postgres.NAME]`: on each host, who finds the task that holds everybody up, and where.
+//! `[agent]`, `[app.NAME]`, and a table for each kind of server, as `[postgres.NAME]`: on each host, who finds the task that holds everybody up, and where.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::admission::Mode;
-use super::dsn::Dsn;
+use super::dsn::{Dsn, MariaDbUrl, SearchUrl};
 use super::objective::SloRef;
 use super::pool::Pool;
 use super::report::{Report, Span};
@@ -72,6 +72,50 @@ table! {
 }
 
 table! {
+    /// A MariaDB server, 10.6 or newer, as it is: nothing is installed in it. The user needs `PROCESS` and `CONNECTION ADMIN`, and `SELECT` on
+    /// `performance_schema`.
+    pub struct MariaDbTable {
+        /// Where it is and who asks: a URL. A Unix socket is named as in "mariadb://plimsoll@localhost/?socket=/run/mysqld/mysqld.sock".
+        dsn: MariaDbUrl,
+        /// What its statements are promised, or the name of such an objective.
+        slo: SloRef,
+        /// Whether statements are cancelled, or only named, or neither.
+        mode: Mode = "enforce",
+        /// What becomes of a session that holds a lock which outlives its statement (it is idle in a transaction, or has locked all tables for
+        /// a backup): "never" leaves it alone and says so, "terminate" ends its connection. The latter also ends a statement that
+        /// ignores being cancelled.
+        escalate: Escalate = "never",
+        /// From one look to the next while something is wrong; in calm, three times as long.
+        interval: Nanos ["10ms"..="10s"] = "50ms",
+        /// The pool that it serves. The sentry of this file is told to ease off while the objective is missed and nobody is to blame.
+        pool: Option<String>,
+        /// How much may be cancelled at most.
+        budget: CancelBudget = {},
+    }
+}
+
+table! {
+    /// A node of OpenSearch, 2 or newer, or of Elasticsearch, 7.10 or newer, as it is: nothing is installed in it. Where it has users, ours
+    /// needs to see tasks and the node's figures, and to cancel tasks.
+    pub struct SearchTable {
+        /// Where it is and who asks, as in "https://plimsoll:...@127.0.0.1:9200"; without a name where it has no users.
+        url: SearchUrl,
+        /// What an https:// node is held to: a file with certificates in PEM. Left out, those that the system trusts.
+        tls_ca: Option<PathBuf>,
+        /// What its requests are promised, or the name of such an objective.
+        slo: SloRef,
+        /// Whether tasks are cancelled, or only named, or neither.
+        mode: Mode = "enforce",
+        /// From one look to the next while something is wrong; in calm, three times as long.
+        interval: Nanos ["10ms"..="10s"] = "100ms",
+        /// The pool that it serves. The sentry of this file is told to ease off while the objective is missed and nobody is to blame.
+        pool: Option<String>,
+        /// How much may be cancelled at most.
+        budget: CancelBudget = {},
+    }
+}
+
+table! {
     /// Bounds within which whoever errs, errs.
     pub struct CancelBudget {
         /// From one cancellation to the next at least: what the first one freed must have been seen.
@@ -110,11 +154,35 @@ pub struct App {
     pub budget: CancelBudget,
 }
 
-/// A PostgreSQL server with its objective.
+/// What kind of server a database is, and what only that kind has.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Postgres {
+pub enum DatabaseKind {
+    /// PostgreSQL.
+    Postgres {
+        /// Who asks for the plans of long SELECTs, if anybody does.
+        estimates_dsn: Option<Dsn>,
+    },
+    /// MariaDB.
+    MariaDb,
+    /// OpenSearch.
+    OpenSearch {
+        /// What an https:// node is held to, if not to what the system trusts.
+        tls_ca: Option<PathBuf>,
+    },
+    /// Elasticsearch.
+    Elasticsearch {
+        /// Likewise.
+        tls_ca: Option<PathBuf>,
+    },
+}
+
+/// A database server or a search engine with its objective.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Database {
     /// The NAME in its header.
     pub name: String,
+    /// What it is.
+    pub kind: DatabaseKind,
     /// Where it is and who asks.
     pub dsn: Dsn,
     /// What its statements are promised.
@@ -125,8 +193,6 @@ pub struct Postgres {
     pub escalate: Escalate,
     /// From one look to the next while something is wrong.
     pub interval: Nanos,
-    /// Who asks for the plans of long SELECTs, if anybody does.
-    pub estimates_dsn: Option<Dsn>,
     /// The pool that it serves.
     pub pool: Option<String>,
     /// How much may be cancelled at most.
@@ -182,19 +248,108 @@ pub(super) fn apps(
     tables.into_iter().map(app).collect::<Vec<_>>().into_iter().collect()
 }
 
-/// The databases, with the objectives that they name.
+/// The tables of databases and search engines, a list for each kind.
+pub(super) struct DatabaseTables {
+    pub(super) postgres: Vec<(String, PostgresTable)>,
+    pub(super) mariadb: Vec<(String, MariaDbTable)>,
+    pub(super) opensearch: Vec<(String, SearchTable)>,
+    pub(super) elasticsearch: Vec<(String, SearchTable)>,
+}
+
+impl DatabaseTables {
+    /// Whether there is none of any kind.
+    pub(super) fn is_empty(&self) -> bool {
+        let DatabaseTables { postgres, mariadb, opensearch, elasticsearch } = self;
+        postgres.is_empty() && mariadb.is_empty() && opensearch.is_empty() && elasticsearch.is_empty()
+    }
+}
+
+/// Whether two kinds have a server of the same name.
+fn check_names(names: &[(&str, &str)], root: Node<'_>, report: &mut Report) {
+    for (index, (kind, name)) in names.iter().enumerate() {
+        if let Some((other, _)) = names[..index].iter().find(|(_, other)| other == name) {
+            // Events and metrics know a server by its name alone.
+            let message = format!("there is a [{other}.{name}], too; give one of them another name");
+            report.error(root.at(&[kind, name]), message);
+        }
+    }
+}
+
+/// The databases, with the objectives that they name: those of one kind after those of the other, each in the order of the file.
 pub(super) fn databases(
-    tables: Vec<(String, PostgresTable)>,
+    tables: DatabaseTables,
     slos: &[(String, Slo)],
     pools: &[Pool],
     root: Node<'_>,
     report: &mut Report,
-) -> Option<Vec<Postgres>> {
-    let database = |(name, table): (String, PostgresTable)| {
-        let PostgresTable { dsn, slo, mode, escalate, interval, estimates_dsn, pool, budget } = table;
-        check_pool(pool.as_deref(), pools, root.at(&["postgres", &name, "pool"]), report);
-        let slo = resolve::objective(slo, slos, root.at(&["postgres", &name, "slo"]), report);
-        Some(Postgres { slo: slo?, name, dsn, mode, escalate, interval, estimates_dsn, pool, budget })
+) -> Option<Vec<Database>> {
+    let DatabaseTables { postgres, mariadb, opensearch, elasticsearch } = tables;
+    type Kind = fn(Option<PathBuf>) -> DatabaseKind;
+    let search: [(&str, Kind, _); 2] = [
+        ("opensearch", |tls_ca| DatabaseKind::OpenSearch { tls_ca }, opensearch),
+        ("elasticsearch", |tls_ca| DatabaseKind::Elasticsearch { tls_ca }, elasticsearch),
+    ];
+    let mut names: Vec<(&str, &str)> = postgres.iter().map(|(name, _)| ("postgres", name.as_str())).collect();
+    names.extend(mariadb.iter().map(|(name, _)| ("mariadb", name.as_str())));
+    for (section, _, tables) in &search {
+        names.extend(tables.iter().map(|(name, _)| (*section, name.as_str())));
+    }
+    check_names(&names, root, report);
+    let mut resolve = |section: &str, name: &str, slo: SloRef, pool: Option<&str>| {
+        check_pool(pool, pools, root.at(&[section, name, "pool"]), report);
+        resolve::objective(slo, slos, root.at(&[section, name, "slo"]), report)
     };
-    tables.into_iter().map(database).collect::<Vec<_>>().into_iter().collect()
+    let mut databases = Vec::new();
+    for (name, table) in postgres {
+        let PostgresTable { dsn, slo, mode, escalate, interval, estimates_dsn, pool, budget } = table;
+        let slo = resolve("postgres", &name, slo, pool.as_deref());
+        let kind = DatabaseKind::Postgres { estimates_dsn };
+        databases.push(slo.map(|slo| Database {
+            name,
+            kind,
+            dsn,
+            slo,
+            mode,
+            escalate,
+            interval,
+            pool,
+            budget,
+        }));
+    }
+    for (name, table) in mariadb {
+        let MariaDbTable { dsn: MariaDbUrl(dsn), slo, mode, escalate, interval, pool, budget } = table;
+        let slo = resolve("mariadb", &name, slo, pool.as_deref());
+        let kind = DatabaseKind::MariaDb;
+        databases.push(slo.map(|slo| Database {
+            name,
+            kind,
+            dsn,
+            slo,
+            mode,
+            escalate,
+            interval,
+            pool,
+            budget,
+        }));
+    }
+    for (section, kind, tables) in search {
+        for (name, table) in tables {
+            let SearchTable { url: SearchUrl(dsn), tls_ca, slo, mode, interval, pool, budget } = table;
+            let slo = resolve(section, &name, slo, pool.as_deref());
+            let (kind, escalate) = (kind(tls_ca), Escalate::Never);
+            databases.push(slo.map(|slo| Database {
+                name,
+                kind,
+                dsn,
+                slo,
+                mode,
+                escalate,
+                interval,
+                pool,
+                budget,
+            }));
+        }
+    }
+    // Resolved to the end before any is dropped, so that every wrong name is reported.
+    databases.into_iter().collect()
 }

@@ -33,7 +33,7 @@ const KEYWORDS: [&str; 18] = [
 ];
 const EXAMPLE: &str = "\"postgres://plimsoll@127.0.0.1:5432/postgres\"";
 
-/// Where a PostgreSQL server is and who asks. It may hold a password, so it prints as dots, and no excerpt of the file shows its line.
+/// Where a database server is and who asks. It may hold a password, so it prints as dots, and no excerpt of the file shows its line.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Dsn(String);
 
@@ -66,6 +66,109 @@ impl Value for Dsn {
             Err(why) => node.fail(report, why),
         }
     }
+}
+
+const MARIADB_EXAMPLE: &str = "\"mariadb://plimsoll@127.0.0.1:3306\"";
+
+/// Where a MariaDB server is and who asks: a [`Dsn`] as its own tools write it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MariaDbUrl(pub Dsn);
+
+impl Value for MariaDbUrl {
+    const SHAPE: Shape = Shape::new(
+        || "a URL of a connection".to_owned(),
+        || MARIADB_EXAMPLE.to_owned(),
+        || json!({ "type": "string", "minLength": 1, "maxLength": LONGEST }),
+    );
+    fn read(node: Node<'_>, report: &mut Report) -> Option<MariaDbUrl> {
+        // No message quotes the value, whatever its type.
+        let Some(text) = node.text() else {
+            return node.fail(report, format!("not a string; write for example {MARIADB_EXAMPLE}"));
+        };
+        match check_mariadb(text) {
+            Ok(()) => Some(MariaDbUrl(Dsn(text.to_owned()))),
+            Err(why) => node.fail(report, why),
+        }
+    }
+}
+
+const SEARCH_EXAMPLE: &str = "\"http://127.0.0.1:9200\"";
+
+/// Where a node of OpenSearch or Elasticsearch is and who asks: `http://` or `https://`, with a name and a password where it wants some.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SearchUrl(pub Dsn);
+
+impl Value for SearchUrl {
+    const SHAPE: Shape = Shape::new(
+        || "a URL".to_owned(),
+        || SEARCH_EXAMPLE.to_owned(),
+        || json!({ "type": "string", "pattern": "^https?://", "maxLength": LONGEST }),
+    );
+    fn read(node: Node<'_>, report: &mut Report) -> Option<SearchUrl> {
+        // No message quotes the value, whatever its type.
+        let Some(text) = node.text() else {
+            return node.fail(report, format!("not a string; write for example {SEARCH_EXAMPLE}"));
+        };
+        match check_search(text) {
+            Ok(()) => Some(SearchUrl(Dsn(text.to_owned()))),
+            Err(why) => node.fail(report, why),
+        }
+    }
+}
+
+fn check_search(text: &str) -> Result<(), String> {
+    if text.trim().is_empty() || text.len() > LONGEST || text.contains(char::is_control) {
+        return Err(format!("write one line of 1 to {LONGEST} bytes, for example {SEARCH_EXAMPLE}"));
+    }
+    let rest = match text.split_once("://") {
+        Some(("http" | "https", rest)) => rest,
+        _ => return Err(format!("not an http:// or https:// URL; write for example {SEARCH_EXAMPLE}")),
+    };
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (user, host) =
+        authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+    if host.is_empty() || host.contains(char::is_whitespace) {
+        return Err(format!("it names no host; write for example {SEARCH_EXAMPLE}"));
+    }
+    if user.is_some_and(|user| !user.contains(':') || user.starts_with(':')) {
+        return Err(
+            "before the `@` stand a name and a password, as in \"https://plimsoll:...@HOST\"".to_owned()
+        );
+    }
+    if !path.is_empty() {
+        return Err("nothing follows the host and its port; a path is not supported".to_owned());
+    }
+    let after = host.rsplit_once(']').map_or(host, |(_, after)| after);
+    after.rsplit_once(':').map_or(Ok(()), |(_, port)| check_port(port))
+}
+
+fn check_mariadb(text: &str) -> Result<(), String> {
+    if text.trim().is_empty() || text.len() > LONGEST || text.contains(char::is_control) {
+        return Err(format!("write one line of 1 to {LONGEST} bytes, for example {MARIADB_EXAMPLE}"));
+    }
+    let rest = match text.split_once("://") {
+        Some(("mariadb" | "mysql", rest)) => rest,
+        _ => return Err(format!("not a mariadb:// URL; write for example {MARIADB_EXAMPLE}")),
+    };
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, _) = rest.split_once('/').unwrap_or((rest, ""));
+    let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+    if user.is_empty() || user.starts_with(':') {
+        return Err(format!("nobody to connect as; write for example {MARIADB_EXAMPLE}"));
+    }
+    let after = host.rsplit_once(']').map_or(host, |(_, after)| after);
+    after.rsplit_once(':').map_or(Ok(()), |(_, port)| check_port(port))?;
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        match pair.split_once('=') {
+            Some(("socket", path)) if path.starts_with('/') => {}
+            Some(("socket", _)) => {
+                return Err("`socket` is the path of a Unix socket, from the root on".to_owned());
+            }
+            // What is not a keyword may be a password that went astray.
+            _ => return Err("the only thing that may follow the `?` is `socket=/path`".to_owned()),
+        }
+    }
+    Ok(())
 }
 
 fn check(text: &str) -> Result<(), String> {
@@ -185,6 +288,47 @@ mod tests {
         ] {
             let error = check(dsn).unwrap_err();
             assert!(error.contains(said) && !error.contains("hush"), "{dsn}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_mariadb_is_reached_by_a_url() {
+        for url in [
+            "mariadb://plimsoll@127.0.0.1:3306",
+            "mysql://plimsoll:p%40ss@[::1]:3307/shop",
+            "mariadb://plimsoll@localhost/?socket=/run/mysqld/mysqld.sock",
+        ] {
+            assert_eq!(check_mariadb(url), Ok(()), "{url}");
+        }
+        for (url, said) in [
+            ("", "one line"),
+            ("postgres://u:hush@h/db", "not a mariadb:// URL"),
+            ("host=h password=hush", "not a mariadb:// URL"),
+            ("mariadb://:hush@h/db", "nobody to connect as"),
+            ("mariadb://u:hush@h:0/db", "from 1 to 65535"),
+            ("mariadb://u:hush@h/db?socket=run", "path of a Unix socket"),
+            ("mariadb://u@h/db?password=hush", "only thing"),
+        ] {
+            let error = check_mariadb(url).unwrap_err();
+            assert!(error.contains(said) && !error.contains("hush"), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_search_engine_is_reached_by_a_url() {
+        for url in ["http://127.0.0.1:9200", "https://plimsoll:p%40ss@[::1]:9200/", "http://localhost"] {
+            assert_eq!(check_search(url), Ok(()), "{url}");
+        }
+        for (url, said) in [
+            ("", "one line"),
+            ("127.0.0.1:9200", "not an http://"),
+            ("http://u:hush@", "names no host"),
+            ("http://hush@h", "a name and a password"),
+            ("http://u:hush@h:0", "from 1 to 65535"),
+            ("http://u:hush@h/search", "a path is not supported"),
+        ] {
+            let error = check_search(url).unwrap_err();
+            assert!(error.contains(said) && !error.contains("hush"), "{url}: {error}");
         }
     }
 }

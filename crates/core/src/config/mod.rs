@@ -1,7 +1,8 @@
 //! The configuration: every key is defined once, and that definition gives the struct, the reader, the errors
-//! with line and caret, the reference docs and the JSON Schema. The files of the simulator and of the load
-//! generator are read by the same machinery.
+//! with line and caret, the reference docs and the JSON Schema. The files of the simulator, of the load
+//! generator and of the cases are read by the same machinery.
 
+pub mod case;
 pub mod fleet;
 pub mod mix;
 pub mod workload;
@@ -9,6 +10,7 @@ pub mod workload;
 mod address;
 mod admission;
 mod agent;
+mod call;
 mod class;
 mod controller;
 mod docs;
@@ -36,7 +38,8 @@ mod value;
 
 pub use address::{Listen, Scheme, Server};
 pub use admission::{Admission, Mode, Override, Policy, PolicyKind, WaitLimit};
-pub use agent::{Agent, App, CancelBudget, Escalate, Postgres};
+pub use agent::{Agent, App, CancelBudget, Database, DatabaseKind, Escalate};
+pub use call::{HttpCall, filled};
 pub use class::{Class, FairShare, HeaderMatch, Match};
 pub use controller::{Controller, ControllerRates, RateDecider};
 pub use docs::{json_schema, reference};

@@ -139,7 +139,9 @@ fn locate(mut findings: Vec<(Span, String)>, text: &str, file: &str, severity: &
 fn excerpt(source: &str, start: usize, end: usize) -> String {
     // The excerpt ends in terminals and logs, where `admin_token` and the password in a `dsn` must never be, under no misspelt name
     // either.
-    let secret = ["admin_", "tok", "dsn", "passw", "postgres"].iter().any(|word| source.contains(word));
+    let secret = ["admin_", "tok", "dsn", "passw", "postgres", "mariadb", "mysql"]
+        .iter()
+        .any(|word| source.contains(word));
     let url = source.contains("://") && source.contains('@');
     let header = source.trim_start().starts_with('[');
     if (secret || url) && !header || source.trim().is_empty() {

@@ -133,6 +133,38 @@ fn a_database_alone_is_enough() {
 }
 
 #[test]
+fn databases_of_several_kinds_have_names_of_their_own() {
+    let text = |name: &str| {
+        format!(
+            "[postgres.main]\ndsn = \"host=/run user=p\"\nslo = {{ p99 = \"50ms\" }}\n\
+             [mariadb.{name}]\ndsn = \"mariadb://p:hush@127.0.0.1\"\nslo = {{ p99 = \"20ms\" }}"
+        )
+    };
+    let search = |name: &str| {
+        format!(
+            "{}\n[opensearch.logs]\nurl = \"http://127.0.0.1:9200\"\nslo = {{ p99 = \"20ms\" }}\n\
+             [elasticsearch.{name}]\nurl = \"https://p:hush@127.0.0.1\"\ntls_ca = \"ca.pem\"\nslo = {{ p99 = \"20ms\" }}",
+            text("shop")
+        )
+    };
+    let config: Config = read(&search("old"));
+    let kinds: Vec<_> = config.databases.iter().map(|it| (it.name.as_str(), &it.kind)).collect();
+    let postgres = DatabaseKind::Postgres { estimates_dsn: None };
+    let [opensearch, elasticsearch] = [
+        DatabaseKind::OpenSearch { tls_ca: None },
+        DatabaseKind::Elasticsearch { tls_ca: Some("ca.pem".into()) },
+    ];
+    assert_eq!(kinds[..2], [("main", &postgres), ("shop", &DatabaseKind::MariaDb)]);
+    assert_eq!(kinds[2..], [("logs", &opensearch), ("old", &elasticsearch)]);
+    assert_eq!(config.databases[3].escalate, Escalate::Never);
+    assert!(!format!("{config:?}").contains("hush"));
+    let error = parse::<Config>(&text("main"), "").unwrap_err().to_string();
+    assert!(error.contains("there is a [postgres.main], too"), "{error}");
+    let error = parse::<Config>(&search("logs"), "").unwrap_err().to_string();
+    assert!(error.contains("there is a [opensearch.logs], too"), "{error}");
+}
+
+#[test]
 fn applications_and_databases_share_objectives_by_name() {
     let config: Config = read(
         r#"

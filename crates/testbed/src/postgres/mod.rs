@@ -6,17 +6,14 @@
 pub mod agent;
 pub mod cases;
 mod install;
-pub mod judge;
-pub mod load;
-pub mod loading;
-pub mod request;
 pub mod server;
 pub mod session;
 pub mod stage;
 pub mod tables;
-pub mod task;
 
-pub use agent::{Agent, Watch};
+pub use crate::agent::Agent;
+pub use crate::database::{judge, load, loading, request, task};
+pub use agent::Watch;
 pub use cases::{Case, Dose};
 pub use install::there_is_none;
 pub use load::Load;

@@ -7,14 +7,15 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use plimsoll_core::Nanos;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::install::Install;
 use super::tables::OWNER;
+use crate::child::{self, ends_with_this_thread};
 use crate::clock::Clock;
 use crate::disk_cap::{Disk, DiskCap};
 use crate::ports::free_ports;
@@ -210,21 +211,9 @@ impl Server {
             Shutdown::Fast => [&[Signal::INT][..], &harsh].concat(),
             Shutdown::Immediate => harsh.to_vec(),
         };
-        let clock = Clock::start();
-        for signal in signals {
-            let Some(process) = &self.process else { return };
-            if let Some(pid) = Pid::from_raw(process.id() as i32) {
-                // It has not been waited for, so the number is still its own.
-                let _ = kill_process(pid, signal);
-            }
-            let until = clock.now() + STOPS_WITHIN;
-            while clock.now() < until {
-                if self.has_ended() {
-                    self.process = None;
-                    return;
-                }
-                clock.sleep_until(clock.now() + LOOK);
-            }
+        let Some(process) = &mut self.process else { return };
+        if child::stop(process, &signals, STOPS_WITHIN) {
+            self.process = None;
         }
     }
 
@@ -238,7 +227,7 @@ impl Server {
     }
 
     fn has_ended(&mut self) -> bool {
-        self.process.as_mut().is_none_or(|process| matches!(process.try_wait(), Ok(Some(_)) | Err(_)))
+        self.process.as_mut().is_none_or(child::has_ended)
     }
 
     /// Makes its disk slow from now on. Needs [`Options::memory_bytes`], lest it read from the page cache.
@@ -314,21 +303,6 @@ fn is_ready(status: &str, pid: u32) -> bool {
 /// A line of `postgresql.conf`.
 fn setting((name, value): &(String, String)) -> String {
     format!("{name} = '{}'", value.replace('\\', "\\\\").replace('\'', "''"))
-}
-
-/// Has the kernel end the child in order if this program is killed.
-pub(super) fn ends_with_this_thread(command: &mut Command, signal: Signal) {
-    let parent = rustix::process::getpid();
-    let orphan = move || {
-        rustix::process::set_parent_process_death_signal(Some(signal))?;
-        // This program may have died before that took effect.
-        if rustix::process::getppid() != Some(parent) {
-            return Err(std::io::Error::other("orphaned"));
-        }
-        Ok(())
-    };
-    // SAFETY: between fork and exec it makes two system calls and allocates nothing.
-    unsafe { command.pre_exec(orphan) };
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use plimsoll_cancellation::scene::Task;
 
 use super::*;
-use crate::postgres::slots;
+use crate::server::Server;
+use crate::server::slots;
 
 /// The role that asks for plans, and tables: one that it may read, and one that it may not.
 const TABLES: &str = "create role plans login; \
@@ -17,7 +18,7 @@ fn long(table: &str) -> String {
 
 /// A server that is looked at as if something were wrong with it.
 struct Looking {
-    server: Server,
+    server: Server<Postgres>,
     scene: Scene,
     warnings: Vec<String>,
 }
@@ -65,7 +66,7 @@ async fn with_tables() -> Option<Database> {
 /// A session in which this runs until it is dropped.
 async fn running(database: &Database, sql: String) -> (Pid, tokio::task::JoinHandle<Result<(), String>>) {
     let session = Session::connect(&database.config("report")).await.unwrap();
-    (session.pid, tokio::task::spawn_local(async move { session.run(&sql).await }))
+    (session.pid.into(), tokio::task::spawn_local(async move { session.run(&sql).await }))
 }
 
 /// What the connection for plans did last.
@@ -97,7 +98,7 @@ fn how_far_a_query_is_grows_and_is_about_right() {
         let (first, last) = (seen[0], seen[seen.len() - 1]);
         assert!(first.0 < last.0 && first.1 == last.1, "{first:?} {last:?}");
         // Where the kernel tells of no process of the server there is nothing to compare with.
-        if looking.server.link.as_ref().unwrap().on_host() {
+        if looking.server.adapter.as_ref().unwrap().on_host() {
             let off = last.1 as f64 / took_ns as f64;
             assert!((0.2..=5.0).contains(&off), "expected to take {off} times of what it took");
         }
@@ -131,7 +132,7 @@ fn a_table_that_is_locked_keeps_no_look_waiting() {
         let mut looking = Looking::at(&database, "plans");
         let session = Session::connect(&database.config("report")).await.unwrap();
         session.run("begin; lock table open in access exclusive mode").await.unwrap();
-        let pid = session.pid;
+        let pid = session.pid.into();
         tokio::task::spawn_local(async move { session.run(&long("open")).await });
         let watch = Session::connect(&database.config("watch")).await.unwrap();
         let mut tried = false;

@@ -26,7 +26,7 @@ fn a_standby_is_watched_and_goes_on_being_watched_when_it_is_promoted() {
         let Some(primary) = with_roles().await else { return };
         let standby = primary.standby().unwrap();
         let readers = readers(&standby, READ).await;
-        let agent = Agent::start(&dsn(&standby, "watcher"), "");
+        let agent = Agent::start(settings(&dsn(&standby, "watcher"), ""));
         agent.sees(|watched| watched.looks > 10 && watched.completed > 100).await;
         assert!(agent.events("").is_empty(), "{:?}", agent.events(""));
 
@@ -41,7 +41,7 @@ fn a_standby_is_watched_and_goes_on_being_watched_when_it_is_promoted() {
         readers.iter().for_each(tokio::task::AbortHandle::abort);
         let boss = Session::connect(&standby.config("boss")).await.unwrap();
         boss.run("select pg_promote()").await.unwrap();
-        let _borrowers = borrowers(&standby).await;
+        let _borrowers = conformance::borrowers(&standby).await;
         let looks = agent.sees(|_| true).await.looks;
         agent.sees(|watched| watched.looks > looks + 20 && watched.state == "calm").await;
         let error =
@@ -58,7 +58,7 @@ fn what_a_standby_replays_is_named_and_who_keeps_it_from_that_is_cancelled() {
         let Some(primary) = with_roles().await else { return };
         let standby = primary.standby().unwrap();
         let _readers = readers(&standby, READ).await;
-        let agent = Agent::start(&dsn(&standby, "watcher"), "");
+        let agent = Agent::start(settings(&dsn(&standby, "watcher"), ""));
         agent.sees(|watched| watched.looks > 10 && watched.completed > 100).await;
 
         // The lock of a transaction over there is held here, too.

@@ -137,7 +137,7 @@ struct Sessions<'a> {
 
 impl Sessions<'_> {
     async fn start(self, name: &'static str, steps: Vec<Step>) -> Result<Task, String> {
-        Task::start(self.server.client(name), name, steps, self.clock).await
+        Task::start(&self.server.client(name), name, steps, self.clock).await
     }
 }
 

@@ -1,0 +1,239 @@
+//! A stock MariaDB, 10.6 or newer.
+//!
+//! | file | does |
+//! | --- | --- |
+//! | `connect`, `facts` | the connection; what the server and our rights are |
+//! | `poll` | the questions, and the rows that come back |
+//! | `lives` | when statements and transactions began, which the server says to the second only |
+//! | `modes` | which metadata locks conflict |
+//! | `names` | numbers for what locks are on |
+
+mod connect;
+mod facts;
+mod lives;
+mod modes;
+mod names;
+mod poll;
+
+use std::collections::{HashMap, HashSet};
+
+use mysql_async::Opts;
+use plimsoll_core::Nanos;
+use plimsoll_core::config::Database;
+
+use crate::server::backend::{Backend, State, Waits};
+use crate::server::chains::{Lock, Object, Pid};
+use crate::server::kernel::Kernel;
+use crate::server::mask::{Dialect, mask};
+use crate::server::slots::{self, What};
+use crate::server::stamp::Stamp;
+use crate::server::{Adapter, Glance, Seen, Told};
+
+use self::facts::Facts;
+use self::lives::Lives;
+use self::names::Names;
+use self::poll::{Locks, Poll, Row};
+
+/// A connection to a server.
+pub struct MariaDb {
+    poll: Poll,
+    facts: Facts,
+    kernel: Option<Kernel>,
+    lives: Lives,
+    names: Names,
+    /// The latest statement at the last look, by the server's count.
+    latest: u64,
+    /// Sessions in which a statement ran at the last look: how that ended is worth knowing.
+    running: Vec<Pid>,
+    warned: bool,
+}
+
+impl Adapter for MariaDb {
+    type Target = Opts;
+    const SOURCE: &'static str = "mariadb";
+
+    fn target(settings: &Database) -> Result<Opts, String> {
+        connect::options(settings.dsn.reveal()).map_err(|why| format!("`dsn`: {why}"))
+    }
+
+    async fn connect(target: &Opts, now: Nanos) -> Result<MariaDb, String> {
+        let mut poll = Poll::new(connect::connect(target).await?);
+        let facts = Facts::ask(&mut poll).await?;
+        log::info!(version:% = facts.version, user:% = facts.user; "a MariaDB");
+        Ok(MariaDb {
+            kernel: facts.process.map(|_| Kernel::new(now)),
+            poll,
+            facts,
+            lives: Lives::default(),
+            names: Names::default(),
+            latest: 0,
+            running: Vec::new(),
+            warned: false,
+        })
+    }
+
+    fn warnings(&mut self, enforce: bool) -> Vec<String> {
+        let warned = std::mem::replace(&mut self.warned, true);
+        if warned { Vec::new() } else { self.facts.warnings(enforce) }
+    }
+
+    async fn look(&mut self, glance: Glance) -> Result<Seen, String> {
+        let is_due = self.kernel.as_ref().is_some_and(|kernel| kernel.is_due(glance));
+        let is_full = is_due || glance.since == Stamp::EARLIEST;
+        let status = self.poll.status().await?;
+        let mut rows = self.poll.sessions(self.latest, &self.running, is_full).await?;
+        let mut locks = Locks::default();
+        if self.facts.sees && (status.row_waits > 0 || rows.iter().any(Row::waits)) {
+            locks = self.poll.locks(status.row_waits > 0, self.facts.shows_metadata).await?;
+            // Who holds up others may have been idle for long.
+            let known: HashSet<Pid> = rows.iter().map(|row| row.id).collect();
+            if !is_full && locks.owners().any(|id| !known.contains(&id)) {
+                rows = self.poll.sessions(self.latest, &self.running, true).await?;
+            }
+        }
+        let moved = rows.iter().filter(|row| row.query > self.latest).count() as u64;
+        self.latest = rows.iter().map(|row| row.query).fold(self.latest, u64::max);
+        let backends: Vec<Backend> = rows.iter().map(|row| self.backend(row, status.at, &locks)).collect();
+        self.lives.keep(&rows, is_full);
+        let running = backends.iter().filter(|b| b.state == State::Active && b.is_client());
+        self.running = running.map(|backend| backend.pid).collect();
+        let locks = self.locks(&locks, &backends);
+        let did = self.kernel.as_mut().map(|kernel| kernel.read(glance, status.at, is_full, &backends));
+        Ok(Seen {
+            at: status.at,
+            began: self.facts.began,
+            requests: status.questions,
+            moved,
+            progress: rows.iter().filter_map(|row| Some((row.id, row.progress?))).collect(),
+            backends,
+            locks,
+            did: did.unwrap_or_default(),
+            measured: Vec::new(),
+            mean_ns: None,
+        })
+    }
+
+    fn on_host(&self) -> bool {
+        self.kernel.is_some()
+    }
+
+    fn untouchable(&self, backend: &Backend) -> Option<String> {
+        self.facts.untouchable(backend)
+    }
+
+    /// A statement is known by its number, and so is a transaction: whoever has gone on to another is left alone.
+    async fn end(&mut self, backend: &Backend, connection: bool) -> Result<Option<bool>, String> {
+        let Some(life) = self.lives.of(backend.pid) else { return Ok(None) };
+        let ended = match connection {
+            true => self.poll.end_connection(backend.pid, life.query_id(), life.transaction()).await?,
+            false => self.poll.end_statement(life.query_id()).await?,
+        };
+        Ok(ended.then_some(true))
+    }
+
+    fn name(pid: Pid) -> String {
+        format!("connection {pid}")
+    }
+
+    fn resource(&self, index: u32, what: Option<&What>) -> String {
+        match (index, what) {
+            (slots::CPU, _) => "processors".to_owned(),
+            (slots::DATA, _) => "data files".to_owned(),
+            (slots::WAL, _) => "redo log".to_owned(),
+            (_, Some(&What::Lock { object, queue, .. })) => {
+                let object = self.object(object);
+                if queue { format!("the queue for {object}") } else { object }
+            }
+            (_, Some(What::Latch(name))) => format!("latch {name}"),
+            (_, Some(What::Measured(_, name))) => (*name).to_owned(),
+            (_, None) => "other locks".to_owned(),
+        }
+    }
+
+    async fn told(&mut self, backends: &[&Backend]) -> HashMap<Pid, Told> {
+        let ids: Vec<Pid> = backends.iter().map(|backend| backend.pid).collect();
+        let mut told = self.poll.told(&ids).await.unwrap_or_default();
+        for told in told.values_mut() {
+            told.statement = told.statement.take().map(|text| mask(&text, Dialect::MariaDb));
+        }
+        told
+    }
+}
+
+impl MariaDb {
+    fn backend(&mut self, row: &Row, at: Stamp, locks: &Locks) -> Backend {
+        let transaction = locks.transactions.get(&row.id);
+        let life = self.lives.look(row, at, transaction);
+        let explicit = locks.keeps.contains(&row.id);
+        let state = match (row.active, transaction.is_some() || explicit) {
+            _ if row.kind.is_some() => State::None,
+            (true, _) => State::Active,
+            (false, true) => State::InTransaction,
+            (false, false) => State::Idle,
+        };
+        let waits = row.waits() || locks.waits(row.id);
+        Backend {
+            pid: row.id,
+            process: self.facts.thread(row.thread),
+            database: 0,
+            user: 0,
+            state,
+            waits: waits.then_some(Waits::Lock),
+            xact: life.began(),
+            query: life.query(),
+            began: Stamp(0),
+            changed: Some(life.changed()),
+            kind: row.kind.clone(),
+            replays: false,
+            writes: transaction.is_some_and(|transaction| transaction.writes),
+            keeps: explicit || life.is_older_than_its_statement(),
+            leader: None,
+        }
+    }
+
+    /// As rows of one table of locks.
+    fn locks(&mut self, locks: &Locks, backends: &[Backend]) -> Vec<Lock> {
+        let statement = |id: Pid| backends.iter().find(|b| b.pid == id).and_then(|backend| backend.query);
+        let metadata = locks.metadata.iter().map(|lock| Lock {
+            tag: format!("{}:{}", lock.kind, lock.name),
+            object: match lock.kind.as_str() {
+                "BACKUP" => Object::Server,
+                "USER LEVEL LOCK" | "USER LOCK" => Object::Advisory(0, self.names.number(&lock.name)),
+                _ => Object::Relation(0, self.names.number(&lock.name)),
+            },
+            pid: lock.owner,
+            mode: modes::mode(&lock.kind, &lock.mode),
+            granted: lock.granted,
+            // When it began to wait nobody says; hardly before its statement began.
+            since: if lock.granted { None } else { statement(lock.owner) },
+        });
+        let mut all: Vec<Lock> = metadata.collect();
+        for wait in &locks.rows {
+            let object = Object::Rows(0, self.names.number(&wait.table));
+            let lock = |pid: Pid, granted: bool| Lock {
+                tag: wait.lock.clone(),
+                object,
+                pid,
+                // That they conflict the server has said.
+                mode: Some(crate::server::chains::Mode::EXCLUSIVE),
+                granted,
+                since: if granted { None } else { wait.since.max(statement(pid)) },
+            };
+            all.extend([lock(wait.waiter, false), lock(wait.holder, true)]);
+        }
+        all
+    }
+
+    fn object(&self, object: Object) -> String {
+        match object {
+            Object::Relation(_, number) => format!("table {}", self.names.name(number)),
+            Object::Rows(_, number) => format!("rows of {}", self.names.name(number)),
+            Object::Advisory(_, number) => format!("user lock {}", self.names.name(number)),
+            Object::Server => "the backup lock".to_owned(),
+            Object::Extension(..) | Object::Transaction | Object::Other => "a lock".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! A real MariaDB that is brought to its knees, and freed by the agent. Where there is none the tests say so and pass, but with
+//! `PLIMSOLL_REQUIRE_MARIADB=1` they fail.
+
+use plimsoll_core::config::{self, Config, parse};
+use plimsoll_testbed::database;
+use plimsoll_testbed::database::task::How;
+use plimsoll_testbed::mariadb::{Options, Server as Private, Session, there_is_none};
+
+use super::MariaDb;
+use crate::server::conformance::{self, Ground, borrowers, conformance, on_one_thread};
+
+type Agent = conformance::Agent<MariaDb>;
+
+/// Users with the rights that `docs/agent.md` asks for and no more, and none; an application's, and its table.
+const USERS: &[&str] = &[
+    "create user watcher",
+    "grant process, connection admin on *.* to watcher",
+    "grant select on performance_schema.* to watcher",
+    "create user nobody",
+    "create database shop",
+    "create user app",
+    "grant all on shop.* to app",
+    "create table shop.shelf (id int primary key, books int) engine = innodb",
+    "insert into shop.shelf select seq, 0 from shop.seq_1_to_100",
+];
+
+fn settings(server: &Private, user: &str, more: &str) -> config::Database {
+    let url = server.url(user);
+    let text = format!("[mariadb.main]\ndsn = \"{url}\"\nslo = {{ p99 = \"100ms\" }}\n{more}");
+    parse::<Config>(&text, "").unwrap_or_else(|e| panic!("{e}")).0.databases.remove(0)
+}
+
+async fn raise_with(options: &Options) -> Option<Private> {
+    let server = match Private::start(options) {
+        Ok(server) => server,
+        Err(error) if there_is_none(&error) => return None,
+        Err(error) => panic!("{error}"),
+    };
+    let mut session = Session::connect(&server.options()).await.unwrap();
+    for statement in USERS {
+        session.run(statement).await.unwrap();
+    }
+    Some(server)
+}
+
+impl Ground for Private {
+    type Adapter = MariaDb;
+    type Session = Session;
+
+    const NOBODY: &'static str = "nobody";
+    const GRANTS: &'static [&'static str] = &[
+        "GRANT PROCESS ON *.* TO 'nobody'@'%'",
+        "GRANT CONNECTION ADMIN ON *.* TO 'nobody'@'%'",
+        "GRANT SELECT ON performance_schema.* TO 'nobody'@'%'",
+    ];
+    const HOLD: &'static [&'static str] = &["begin", "update shelf set books = 0 where id = 1"];
+    const WORK: &'static str = "select sleep(600) from shelf limit 2";
+    const REPORT: &'static [&'static str] = &["begin", "select count(*) from shelf"];
+    const REST: &'static str = "select sleep(4)";
+
+    async fn raise() -> Option<Private> {
+        raise_with(&Options::default()).await
+    }
+
+    fn settings(&self, user: &str, more: &str) -> config::Database {
+        settings(self, user, more)
+    }
+
+    async fn session(&self) -> Session {
+        Session::connect(&self.options_of("app", Some("shop"))).await.unwrap()
+    }
+
+    fn kill(&mut self) {
+        self.stop(true);
+    }
+
+    fn revive(&mut self) {
+        self.resume().unwrap();
+    }
+
+    async fn asked(&self) -> Option<f64> {
+        let mut session = Session::connect(&self.options()).await.unwrap();
+        let asked =
+            "select variable_value from information_schema.global_status where variable_name = 'QUESTIONS'";
+        session.texts(asked).await.unwrap().first()?.parse().ok()
+    }
+}
+
+conformance!(Private);
+
+#[test]
+fn who_has_all_tables_for_a_backup_is_ended_with_its_connection() {
+    on_one_thread(async {
+        let Some(server) = Private::raise().await else { return };
+        let _borrowers = borrowers(&server).await;
+        let agent = Agent::start(settings(&server, "watcher", "escalate = \"terminate\""));
+        agent.sees(|watched| watched.completed > 100).await;
+        let mut backup = Session::connect(&server.options()).await.unwrap();
+        backup.run("flush tables with read lock").await.unwrap();
+        // Its statement could be cancelled, to no effect.
+        let how = database::Session::run(&mut backup, "select sleep(600)").await.unwrap_err();
+        assert!(matches!(how, How::Terminated), "{how:?}");
+        let cancel = agent.told("cancel", |_| true).await;
+        assert_eq!((&cancel["pid"], &cancel["outcome"]), (&backup.id().into(), &"terminated".into()));
+        assert_eq!(cancel["resource"], "the backup lock");
+        agent.told("released", |_| true).await;
+        assert_eq!(agent.events("cancel").len(), 1, "{:#?}", agent.events(""));
+    });
+}
+
+#[test]
+fn a_statement_whose_end_frees_nothing_is_followed_by_its_connections() {
+    on_one_thread(async {
+        let Some(server) = Private::raise().await else { return };
+        let _borrowers = borrowers(&server).await;
+        let agent = Agent::start(settings(&server, "watcher", "escalate = \"terminate\""));
+        agent.sees(|watched| watched.completed > 100).await;
+        let mut hog = Session::connect(&server.options_of("app", Some("shop"))).await.unwrap();
+        hog.run("begin").await.unwrap();
+        // Its first statement, for all that can be seen from outside, is all of its transaction; cancelled, it leaves the rows locked.
+        let locked = "select id, sleep(id) from shelf for update";
+        let ended = database::Session::run(&mut hog, locked).await;
+        assert!(ended.is_err(), "it is ended, one way or the other");
+        let cancel = agent.told("cancel", |_| true).await;
+        assert_eq!(cancel["pid"], hog.id(), "{cancel:#}");
+        agent.told("released", |_| true).await;
+        assert!(hog.run("commit").await.is_err(), "its connection is gone");
+    });
+}
+
+#[test]
+fn what_is_not_shown_is_said_and_how_to_show_it() {
+    on_one_thread(async {
+        let Some(server) = raise_with(&Options { shows_metadata: false, ..Options::default() }).await else {
+            return;
+        };
+        let agent = Agent::start(settings(&server, "watcher", ""));
+        agent
+            .told("adapter_error", |e| e["reason"].as_str().unwrap().contains("performance_schema = ON"))
+            .await;
+        agent.sees(|watched| watched.looks > 5).await;
+    });
+}

@@ -1,0 +1,328 @@
+//! What every adapter does for a real server of its kind: [`conformance!`] makes tests of it, for whoever has a [`Ground`].
+
+use std::fs;
+use std::marker::PhantomData;
+use std::path::PathBuf;
+
+use plimsoll_core::config::Database;
+use plimsoll_testbed::database::Session;
+use plimsoll_testbed::database::task::How;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, LocalSet};
+use tokio::time::{sleep, timeout};
+
+use super::*;
+use crate::events::Events;
+use crate::status::{Board, Status, Watched};
+use crate::watch::{Outlets, Promise, Watch};
+
+/// Nothing here takes longer, on however busy a machine.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+/// From one look at something to the next.
+pub const LOOK: Duration = Duration::from_millis(20);
+/// Questions that a look in calm may ask.
+const MOST_QUESTIONS: f64 = 2.5;
+
+/// A real server with a table `shelf (id, books)` of a hundred rows, which an application owns that is no superuser; a user `watcher` with the
+/// rights that the docs ask for and no more; and a user `nobody` with none.
+pub trait Ground: Sized {
+    /// Who watches it.
+    type Adapter: Adapter + 'static;
+    /// A session of the application.
+    type Session: Session;
+
+    /// The user without rights.
+    const NOBODY: &'static str;
+    /// What that one is told to ask for.
+    const GRANTS: &'static [&'static str];
+    /// Begins a transaction that has row 1.
+    const HOLD: &'static [&'static str];
+    /// Goes on for long, in whatever transaction.
+    const WORK: &'static str;
+    /// Begins a transaction that has read the table.
+    const REPORT: &'static [&'static str];
+    /// Goes on for some seconds.
+    const REST: &'static str;
+
+    /// Starts one; nothing where there is none on this machine.
+    async fn raise() -> Option<Self>;
+    /// How it is watched by this user.
+    fn settings(&self, user: &str, more: &str) -> Database;
+    /// A session of the application.
+    async fn session(&self) -> Self::Session;
+    /// Ends it as a crash does.
+    fn kill(&mut self);
+    /// Starts it again.
+    fn revive(&mut self);
+    /// Statements that its clients have asked so far, where it counts them.
+    async fn asked(&self) -> Option<f64> {
+        None
+    }
+}
+
+/// An agent that watches one server.
+pub struct Agent<A> {
+    status: watch::Receiver<Status>,
+    file: PathBuf,
+    _dir: tempfile::TempDir,
+    kind: PhantomData<A>,
+}
+
+impl<A: Adapter + 'static> Agent<A> {
+    /// Starts it. To be called within a [`LocalSet`].
+    pub fn start(settings: Database) -> Agent<A> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("events.jsonl");
+        let (events, _) = Events::open(Some(&file)).unwrap();
+        let (board, status) = Board::new();
+        let promise = Promise {
+            app: settings.name.clone(),
+            name: settings.name.clone(),
+            source: A::SOURCE,
+            slo: settings.slo.clone(),
+            mode: settings.mode,
+            budget: settings.budget.clone(),
+            sentry: None,
+        };
+        let outlets = Outlets { events, board, recorder: None, sentry: None };
+        let server = Server::<A>::new(settings).unwrap();
+        tokio::task::spawn_local(Watch::new(server, promise, &outlets).run());
+        Agent { status, file, _dir: dir, kind: PhantomData }
+    }
+
+    /// What it has told.
+    pub fn events(&self, what: &str) -> Vec<Value> {
+        let text = fs::read_to_string(&self.file).unwrap();
+        let all = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        all.filter(|event| what.is_empty() || event["event"] == what).collect()
+    }
+
+    /// Waits for an event that fits; the first one.
+    pub async fn told(&self, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
+        let wait = async {
+            loop {
+                if let Some(event) = self.events(what).into_iter().find(&fits) {
+                    return event;
+                }
+                sleep(LOOK).await;
+            }
+        };
+        let told = timeout(PATIENCE, wait).await;
+        told.unwrap_or_else(|_| panic!("no {what} in {:#?}; {:?}", self.events(""), self.status.borrow()))
+    }
+
+    /// Waits until it sees this.
+    pub async fn sees(&self, what: impl Fn(&Watched) -> bool) -> Watched {
+        let wait = async {
+            loop {
+                if let Some(watched) = self.status.borrow().watched.get("main").filter(|w| what(w)) {
+                    return watched.clone();
+                }
+                sleep(LOOK).await;
+            }
+        };
+        timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("{:?}", self.status.borrow()))
+    }
+}
+
+/// Runs a test that has tasks of its own.
+pub fn on_one_thread(body: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, body);
+}
+
+/// Sessions of the application that each add a book now and then; none of them may ever be ended.
+pub async fn borrowers(ground: &impl Ground) -> Vec<AbortHandle> {
+    let mut borrowers = Vec::new();
+    for n in 0..16 {
+        let mut session = ground.session().await;
+        let task = tokio::task::spawn_local(async move {
+            loop {
+                let add = format!("update shelf set books = books + 1 where id = {}", 1 + n % 4);
+                session.run(&add).await.unwrap_or_else(|how| panic!("a victim suffered: {how:?}"));
+                sleep(LOOK).await;
+            }
+        });
+        borrowers.push(task.abort_handle());
+    }
+    borrowers
+}
+
+async fn follow(session: &mut impl Session, steps: &[&str]) -> Result<(), How> {
+    for step in steps {
+        session.run(step).await?;
+    }
+    Ok(())
+}
+
+fn is_ended(how: &How) -> bool {
+    matches!(how, How::Cancelled | How::Terminated)
+}
+
+/// Nobody is to blame, and nobody is: then somebody is, and is ended, and nobody else.
+pub async fn who_holds_up_others_is_ended_and_nobody_else<G: Ground>() {
+    let Some(ground) = G::raise().await else { return };
+    let _borrowers = borrowers(&ground).await;
+    let agent = Agent::<G::Adapter>::start(ground.settings("watcher", "escalate = \"terminate\""));
+    agent.sees(|watched| watched.looks > 20 && watched.completed > 200).await;
+    assert!(agent.events("").is_empty(), "{:#?}", agent.events(""));
+    let mut hog = ground.session().await;
+    follow(&mut hog, G::HOLD).await.unwrap();
+    let how = hog.run(G::WORK).await.unwrap_err();
+    assert!(is_ended(&how), "{how:?}");
+    let cancel = agent.told("cancel", |_| true).await;
+    assert_eq!(cancel["pid"], hog.id(), "{cancel:#}");
+    assert_eq!(cancel["task"], G::Adapter::name(hog.id().into()));
+    assert!(
+        cancel["resource"].as_str().unwrap().contains("rows of")
+            && cancel["resource"].as_str().unwrap().contains("shelf")
+    );
+    assert!(cancel["about"]["holds_up"].as_u64().unwrap() > 0, "{cancel:#}");
+    agent.told("released", |_| true).await;
+    assert_eq!(agent.events("cancel").len(), 1, "{:#?}", agent.events(""));
+}
+
+/// One in between waits himself: he is a victim, and the chain is told.
+pub async fn chains_are_followed_to_their_root<G: Ground>() {
+    let Some(ground) = G::raise().await else { return };
+    let agent = Agent::<G::Adapter>::start(ground.settings("watcher", "escalate = \"terminate\""));
+    let (mut root, mut between) = (ground.session().await, ground.session().await);
+    let (root_id, between_id) = (root.id(), between.id());
+    follow(&mut root, G::HOLD).await.unwrap();
+    // He has row 2, and wants row 1.
+    let middle = tokio::task::spawn_local(async move {
+        follow(&mut between, &["begin", "update shelf set books = 0 where id = 2"]).await.unwrap();
+        between.run("update shelf set books = 0 where id = 1").await.unwrap();
+        between.run("commit").await.unwrap();
+    });
+    let mut waiting = Vec::new();
+    for _ in 0..8 {
+        let mut session = ground.session().await;
+        waiting.push(tokio::task::spawn_local(async move {
+            sleep(10 * LOOK).await;
+            session.run("update shelf set books = books + 1 where id = 2").await
+        }));
+    }
+    let how = root.run(G::WORK).await.unwrap_err();
+    assert!(is_ended(&how), "{how:?}");
+    middle.await.unwrap();
+    for waiting in waiting {
+        assert_eq!(waiting.await.unwrap(), Ok(()));
+    }
+    let cancel = agent.told("cancel", |_| true).await;
+    assert_eq!(cancel["pid"], root_id, "{cancel:#}");
+    let chain = cancel["about"]["chain"].as_str().unwrap();
+    let end = [between_id, root_id].map(|id| G::Adapter::name(id.into())).join(" -> ");
+    assert!(chain.ends_with(&end), "{chain}");
+}
+
+/// A change of a table in the queue before everybody is the one to leave; who reads goes on.
+pub async fn a_change_in_the_queue_is_cancelled_and_the_report_before_it_goes_on<G: Ground>() {
+    let Some(ground) = G::raise().await else { return };
+    let _borrowers = borrowers(&ground).await;
+    let agent = Agent::<G::Adapter>::start(ground.settings("watcher", ""));
+    agent.sees(|watched| watched.completed > 100).await;
+    let (mut report, mut change) = (ground.session().await, ground.session().await);
+    follow(&mut report, G::REPORT).await.unwrap();
+    let (report_goes_on, changed) =
+        tokio::join!(report.run(G::REST), change.run("alter table shelf add column x int"));
+    assert_eq!(report_goes_on, Ok(()), "it is no culprit: all others could share the table with it");
+    assert_eq!(changed, Err(How::Cancelled));
+    let cancel = agent.told("cancel", |_| true).await;
+    assert_eq!(cancel["pid"], change.id());
+    let resource = cancel["resource"].as_str().unwrap();
+    assert!(resource.starts_with("the queue for ") && resource.ends_with("shelf"), "{resource}");
+    let end = [change.id(), report.id()].map(|id| G::Adapter::name(id.into())).join(" -> ");
+    let chain = cancel["about"]["chain"].as_str().unwrap();
+    assert!(chain.ends_with(&end), "{chain}");
+}
+
+/// Who holds something and asks nothing can only be ended with its connection, which has to be allowed.
+pub async fn who_idles_is_ended_only_where_that_is_asked_for<G: Ground>() {
+    let Some(ground) = G::raise().await else { return };
+    let _borrowers = borrowers(&ground).await;
+    let mut idler = ground.session().await;
+    let timid = Agent::<G::Adapter>::start(ground.settings("watcher", ""));
+    timid.sees(|watched| watched.completed > 100).await;
+    follow(&mut idler, G::HOLD).await.unwrap();
+    let escalate = timid.told("escalate", |_| true).await;
+    assert_eq!(escalate["pid"], idler.id(), "{escalate:#}");
+    assert!(escalate["reason"].as_str().unwrap().contains("escalate = \"terminate\""), "{escalate}");
+    assert!(timid.events("cancel").is_empty(), "{:#?}", timid.events("cancel"));
+    idler.run("rollback").await.unwrap();
+    timid.told("released", |_| true).await;
+
+    let bold = Agent::<G::Adapter>::start(ground.settings("watcher", "escalate = \"terminate\""));
+    bold.sees(|watched| watched.completed > 100).await;
+    follow(&mut idler, G::HOLD).await.unwrap();
+    let cancel = bold.told("cancel", |_| true).await;
+    assert_eq!((&cancel["pid"], &cancel["outcome"]), (&idler.id().into(), &"terminated".into()));
+    assert!(idler.run("commit").await.is_err(), "its connection is gone");
+}
+
+/// A user without rights is told which it lacks, each by the statement that grants it; one that is not there is told so.
+pub async fn a_right_that_is_missing_is_named<G: Ground>() {
+    let Some(ground) = G::raise().await else { return };
+    let agent = Agent::<G::Adapter>::start(ground.settings(G::NOBODY, ""));
+    for grant in G::GRANTS {
+        agent.told("adapter_error", |event| event["reason"].as_str().unwrap().contains(grant)).await;
+    }
+    agent.sees(|watched| watched.looks > 5).await;
+    let missing = Agent::<G::Adapter>::start(ground.settings("stranger", ""));
+    missing.told("adapter_error", |event| event["reason"].as_str().unwrap().contains("stranger")).await;
+    let able = Agent::<G::Adapter>::start(ground.settings("watcher", ""));
+    able.sees(|watched| watched.looks > 20).await;
+    assert!(able.events("").is_empty(), "{:#?}", able.events(""));
+}
+
+/// A server that is killed is missed, told of once, and watched again when it is back.
+pub async fn a_server_that_is_killed_and_comes_back_is_watched_again<G: Ground>() {
+    let Some(mut ground) = G::raise().await else { return };
+    let agent = Agent::<G::Adapter>::start(ground.settings("watcher", ""));
+    agent.sees(|watched| watched.looks > 5).await;
+    ground.kill();
+    agent.told("adapter_error", |_| true).await;
+    agent.told("adapter_error", |event| event["reason"].as_str().unwrap().contains("refused")).await;
+    agent.sees(|watched| watched.errors > 2 && watched.trouble.is_some()).await;
+    ground.revive();
+    let looks = agent.sees(|_| true).await.looks;
+    agent.sees(|watched| watched.trouble.is_none() && watched.looks > looks + 5).await;
+    assert!(agent.events("adapter_error").len() < 10, "told, not repeated: {:#?}", agent.events(""));
+}
+
+/// In calm a look asks next to nothing.
+pub async fn a_look_in_calm_asks_little<G: Ground>() {
+    let Some(ground) = G::raise().await else { return };
+    let agent = Agent::<G::Adapter>::start(ground.settings("watcher", ""));
+    let before = agent.sees(|watched| watched.looks > 10).await.looks;
+    let Some(asked) = ground.asked().await else { return };
+    let after = agent.sees(|watched| watched.looks > before + 30).await.looks;
+    let asked = ground.asked().await.unwrap() - asked;
+    // The status is told twice a second, so some looks more may have been taken.
+    let most = MOST_QUESTIONS * (after - before + 10) as f64;
+    assert!(asked <= most, "{asked} questions in {} looks", after - before);
+}
+
+/// Makes a test of each, for a ground.
+macro_rules! conformance {
+    ($ground:ident: $($test:ident),*) => {
+        mod conforms {
+            $(#[test]
+            fn $test() {
+                $crate::server::conformance::on_one_thread(
+                    $crate::server::conformance::$test::<super::$ground>(),
+                );
+            })*
+        }
+    };
+    ($ground:ident) => {
+        $crate::server::conformance::conformance! {
+            $ground: who_holds_up_others_is_ended_and_nobody_else, chains_are_followed_to_their_root,
+            a_change_in_the_queue_is_cancelled_and_the_report_before_it_goes_on,
+            who_idles_is_ended_only_where_that_is_asked_for, a_right_that_is_missing_is_named,
+            a_server_that_is_killed_and_comes_back_is_watched_again, a_look_in_calm_asks_little
+        }
+    };
+}
+pub(crate) use conformance;

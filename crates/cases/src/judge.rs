@@ -1,0 +1,280 @@
+//! A run beside the undisturbed one. All of it is what clients saw, but for what an agent says it did and why.
+
+use plimsoll_core::Nanos;
+use plimsoll_core::config::case::CaseFile;
+use plimsoll_testbed::database::judge::{missed, over};
+use plimsoll_testbed::database::request::{Figures, Outcome as Became, Request};
+use plimsoll_testbed::database::task::{Ending, How};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::run::{Outcome, Plan, Remedy};
+
+/// Around the trigger: what is left out of some figures begins with it and lasts so long.
+const AROUND: Nanos = Nanos::from_secs(2);
+/// What must hold with the agent: of the undisturbed throughput at least, of its p99 without those two seconds at most, requests that are not
+/// answered at most, in percent.
+pub const THROUGHPUT: f64 = 0.95;
+/// See [`THROUGHPUT`].
+pub const P99: f64 = 1.2;
+/// See [`THROUGHPUT`].
+pub const DROPPED_PCT: f64 = 0.01;
+
+/// A run, judged.
+#[derive(Clone, Debug, Serialize)]
+pub struct Judged {
+    /// What was done about it.
+    pub remedy: &'static str,
+    /// Answered requests, as a fraction of the undisturbed run's.
+    pub throughput_norm: f64,
+    /// The 99th percentile, likewise.
+    pub p99_norm: Option<f64>,
+    /// Likewise, of the requests that came at other times than the two seconds from the trigger on; in the undisturbed run, too.
+    pub p99_norm_without_2s: Option<f64>,
+    /// Requests that were not answered.
+    pub dropped_pct: f64,
+    /// Requests that were answered within the objective.
+    pub slo_pct: f64,
+    /// When the objective was first missed, after the trigger.
+    pub missed_s: Option<f64>,
+    /// How long after that the last late request was over; nothing where that did not happen within the run.
+    pub recovery_s: Option<f64>,
+    /// How long after that the first of the tasks was ended; below zero where that was before.
+    pub action_s: Option<f64>,
+    /// Whether the culprit was ended, and no other task.
+    pub right: bool,
+    /// Requests that were ended by the server because it was asked to: a limit, or an agent.
+    pub requests_ended: usize,
+    /// Answered requests a second.
+    pub throughput_per_s: f64,
+    /// In ms.
+    pub p50_ms: Option<f64>,
+    /// In ms.
+    pub p99_ms: Option<f64>,
+    /// How the tasks ended.
+    pub tasks: Vec<Ended>,
+    /// What the agent said that it cancelled.
+    pub cancelled: Vec<Cancelled>,
+    /// Answered requests of each second, by their arrival.
+    pub ok_by_second: Vec<usize>,
+    /// Their 99th percentile, in ms.
+    pub p99_ms_by_second: Vec<Option<f64>>,
+}
+
+/// How a task ended.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ended {
+    /// In the file.
+    pub name: String,
+    /// The server's number for it.
+    pub id: i32,
+    /// `cancelled`, `terminated`, `finished`, `left alone`, or what went wrong.
+    pub how: String,
+    /// When.
+    pub at_s: f64,
+}
+
+/// What an agent said of a cancellation.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cancelled {
+    /// When.
+    pub at_s: f64,
+    /// Who.
+    pub task: String,
+    /// The server's number for it.
+    pub id: Option<i64>,
+    /// What it held up.
+    pub resource: String,
+    /// Why, in words.
+    pub reason: String,
+}
+
+/// Judges a run by the undisturbed one.
+pub fn judge(case: &CaseFile, plan: &Plan, remedy: Option<Remedy>, run: &Outcome, calm: &Outcome) -> Judged {
+    let all = |run: &Outcome| Figures::between(&run.requests, Nanos::ZERO, plan.length);
+    let (figures, usual) = (all(run), all(calm));
+    let (elsewhere, usual_elsewhere) = (elsewhere(plan, run), elsewhere(plan, calm));
+    let in_time = run.requests.iter().filter(|it| it.outcome == Became::Ok && it.latency <= case.slo).count();
+    let missed = missed(&run.requests, case.slo, plan.trigger_at).filter(|_| remedy.is_some());
+    let is_over =
+        missed.and_then(|missed| over(&run.requests, case.slo, missed)).filter(|&over| over < plan.length);
+    let first = run.endings.iter().filter(|task| task.was_ended()).map(|task| task.to).min();
+    let seconds = || {
+        (0..plan.length.0 / 1_000_000_000).map(|s| {
+            let [from, to] = [s, s + 1].map(Nanos::from_secs);
+            Figures::between(&run.requests, from, to)
+        })
+    };
+    Judged {
+        remedy: remedy.map_or("undisturbed", Remedy::as_str),
+        throughput_norm: figures.throughput_per_s / usual.throughput_per_s.max(f64::MIN_POSITIVE),
+        p99_norm: ratio(figures.p99_ms, usual.p99_ms),
+        p99_norm_without_2s: ratio(elsewhere.p99_ms, usual_elsewhere.p99_ms),
+        dropped_pct: share_pct(figures.sent - figures.ok, figures.sent),
+        slo_pct: share_pct(in_time, figures.sent),
+        missed_s: missed.map(|missed| missed.since(plan.trigger_at).as_secs_f64()),
+        recovery_s: missed.zip(is_over).map(|(missed, over)| over.since(missed).as_secs_f64()),
+        action_s: missed.zip(first).map(|(missed, first)| first.as_secs_f64() - missed.as_secs_f64()),
+        right: is_right(&run.endings, case.culprit.as_deref()),
+        requests_ended: run.requests.iter().filter(|it| is_ended(it)).count(),
+        throughput_per_s: figures.throughput_per_s,
+        p50_ms: figures.p50_ms,
+        p99_ms: figures.p99_ms,
+        tasks: run
+            .endings
+            .iter()
+            .map(|task| Ended {
+                name: task.name.clone(),
+                id: task.pid,
+                how: words(&task.how),
+                at_s: task.to.as_secs_f64(),
+            })
+            .collect(),
+        cancelled: run.events.iter().filter_map(|event| cancelled(event, run.began_s)).collect(),
+        ok_by_second: seconds().map(|figures| figures.ok).collect(),
+        p99_ms_by_second: seconds().map(|figures| figures.p99_ms).collect(),
+    }
+}
+
+impl Judged {
+    /// What must hold with an agent and does not, in words.
+    pub fn falls_short(&self) -> Vec<String> {
+        let mut short = Vec::new();
+        if !self.right {
+            short.push("another than the culprit was ended, or the culprit was not".to_owned());
+        }
+        if self.throughput_norm < THROUGHPUT {
+            short.push(format!("throughput {:.3} of {THROUGHPUT}", self.throughput_norm));
+        }
+        if let Some(p99) = self.p99_norm_without_2s.filter(|&p99| p99 > P99) {
+            short.push(format!("p99 without two seconds {p99:.2} of {P99}"));
+        }
+        if self.dropped_pct >= DROPPED_PCT {
+            short.push(format!("{:.3} % of requests dropped, of {DROPPED_PCT} %", self.dropped_pct));
+        }
+        short
+    }
+}
+
+/// Of the requests that came at other times than around the trigger.
+fn elsewhere(plan: &Plan, run: &Outcome) -> Figures {
+    let around = plan.trigger_at..plan.trigger_at + AROUND;
+    Figures::of(
+        run.requests.iter().filter(|request| !around.contains(&request.at)),
+        plan.length.since(AROUND),
+    )
+}
+
+/// Whether the culprit was ended, if there is one, and nobody else. Of several copies of it one may do: then all is well again, and the others are
+/// in nobody's way.
+fn is_right(endings: &[Ending], culprit: Option<&str>) -> bool {
+    let ended = || endings.iter().filter(|task| task.was_ended()).map(|task| task.name.as_str());
+    ended().all(|name| Some(name) == culprit)
+        && culprit.is_none_or(|culprit| ended().any(|name| name == culprit) || endings.is_empty())
+}
+
+fn ratio(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    a.zip(b).filter(|&(_, b)| b > 0.0).map(|(a, b)| a / b)
+}
+
+fn share_pct(part: usize, whole: usize) -> f64 {
+    100.0 * part as f64 / whole.max(1) as f64
+}
+
+/// PostgreSQL's 57014 and 57P01, MariaDB's 70100, and what servers say over HTTP.
+fn is_ended(request: &Request) -> bool {
+    match request.outcome {
+        Became::Failed(state) => [b"57014", b"57P01", b"70100"].contains(&&state),
+        outcome => outcome == Became::Ended,
+    }
+}
+
+fn words(how: &How) -> String {
+    match how {
+        How::Finished => "finished".to_owned(),
+        How::Cancelled => "cancelled".to_owned(),
+        How::Terminated => "terminated".to_owned(),
+        How::Abandoned => "left alone".to_owned(),
+        How::Failed(why) => why.clone(),
+    }
+}
+
+fn cancelled(event: &Value, began_s: f64) -> Option<Cancelled> {
+    let text = |name: &str| event[name].as_str().unwrap_or_default().to_owned();
+    (event["event"] == "cancel").then(|| Cancelled {
+        at_s: event["ts"].as_f64().unwrap_or(began_s) - began_s,
+        task: text("task"),
+        id: event["pid"].as_i64(),
+        resource: text("resource"),
+        reason: text("reason"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::catalog;
+
+    const MS: fn(u64) -> Nanos = Nanos::from_millis;
+
+    fn plan() -> Plan {
+        let program = PathBuf::new();
+        Plan { warm_up: Nanos::ZERO, length: MS(10_000), trigger_at: MS(4_000), seed: 1, program }
+    }
+
+    /// A request every 10 ms, each answered within 1 ms; who comes within `still_ms` after the trigger waits until that is over.
+    fn run(still_ms: u64, how: Option<How>) -> Outcome {
+        let request = |i: u64| {
+            let at = 10 * i;
+            let waits = (4_000..4_000 + still_ms).contains(&at);
+            let latency = if waits { 4_000 + still_ms - at } else { 1 };
+            Request { at: MS(at), latency: MS(latency), outcome: Became::Ok }
+        };
+        let ending = |how| Ending { name: "reprice".to_owned(), pid: 7, from: MS(4_000), to: MS(4_200), how };
+        Outcome {
+            requests: (0..1_000).map(request).collect(),
+            endings: how.map(ending).into_iter().collect(),
+            events: Vec::new(),
+            began_s: 0.0,
+            version: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_run_is_judged_by_the_undisturbed_one() {
+        let case = catalog::find("c6").unwrap();
+        let calm = run(0, None);
+        let judged = judge(&case, &plan(), Some(Remedy::Plimsoll), &run(300, Some(How::Cancelled)), &calm);
+        assert_eq!((judged.throughput_norm, judged.dropped_pct, judged.right), (1.0, 0.0, true));
+        assert_eq!((judged.p99_norm_without_2s, judged.requests_ended), (Some(1.0), 0));
+        assert!(judged.p99_norm.unwrap() > 100.0);
+        // Two of the hundred that came within a second are late at 4.06 s.
+        assert_eq!((judged.missed_s, judged.recovery_s), (Some(0.06), Some(0.24)));
+        assert!((judged.action_s.unwrap() - 0.14).abs() < 1e-9);
+        assert!(judged.falls_short().is_empty(), "{:?}", judged.falls_short());
+    }
+
+    #[test]
+    fn what_does_not_hold_is_said() {
+        let case = catalog::find("c6").unwrap();
+        let mut bad = run(6_000, Some(How::Abandoned));
+        bad.requests[500].outcome = Became::Refused;
+        bad.requests[501].outcome = Became::Failed(*b"57014");
+        let judged = judge(&case, &plan(), Some(Remedy::None), &bad, &run(0, None));
+        assert_eq!((judged.right, judged.requests_ended, judged.recovery_s), (false, 1, None));
+        assert!((judged.dropped_pct - 0.2).abs() < 1e-9);
+        assert_eq!(judged.falls_short().len(), 3, "{:?}", judged.falls_short());
+    }
+
+    #[test]
+    fn of_several_copies_of_a_culprit_one_is_enough() {
+        let ending = |name: &str, how| Ending { name: name.to_owned(), pid: 7, from: MS(1), to: MS(2), how };
+        let copies = [ending("hog", How::Cancelled), ending("hog", How::Finished)];
+        assert!(is_right(&copies, Some("hog")) && !is_right(&copies, None));
+        assert!(!is_right(&copies[1..], Some("hog")) && is_right(&copies[1..], None));
+        let other = [copies.as_slice(), &[ending("report", How::Terminated)]].concat();
+        assert!(!is_right(&other, Some("hog")));
+    }
+}

@@ -1,0 +1,247 @@
+//! A server of any kind, ready for a case: its tables filled, its users made.
+
+use std::path::Path;
+
+use plimsoll_core::config::Escalate;
+use plimsoll_core::config::case::{CaseFile, ServerKind};
+use plimsoll_testbed::agent::Agent;
+use plimsoll_testbed::clock::Clock;
+use plimsoll_testbed::database::fill::Fill;
+use plimsoll_testbed::database::http::Http;
+use plimsoll_testbed::database::load::Load;
+use plimsoll_testbed::database::loading::Loading;
+use plimsoll_testbed::database::task::{Step, Task};
+use plimsoll_testbed::postgres::agent::{ROLE, make_role};
+use plimsoll_testbed::search::{self, Product};
+use plimsoll_testbed::{mariadb, postgres};
+
+/// Whose the tables are, and the load.
+const APP: &str = "app";
+/// Where they are, in a MariaDB.
+const DATABASE: &str = "shop";
+
+/// A running server. Dropped, it ends and leaves nothing behind.
+pub enum Stand {
+    /// PostgreSQL.
+    Postgres(postgres::Server),
+    /// MariaDB.
+    MariaDb(mariadb::Server),
+    /// OpenSearch or Elasticsearch.
+    Search(search::Server),
+}
+
+impl Stand {
+    /// Whether this machine has such a server.
+    ///
+    /// # Errors
+    /// What is missing, and the command that installs it.
+    pub fn is_there(kind: ServerKind) -> Result<(), String> {
+        match kind {
+            ServerKind::Postgres => postgres::Server::is_there(&postgres::Options::default()),
+            ServerKind::MariaDb => mariadb::Server::is_there(&mariadb::Options::default()),
+            ServerKind::OpenSearch => search::Server::is_there(Product::OpenSearch),
+            ServerKind::Elasticsearch => search::Server::is_there(Product::Elasticsearch),
+        }
+    }
+
+    /// Starts one, makes its users and fills its tables.
+    ///
+    /// # Errors
+    /// Where it does not start, or what it says.
+    pub async fn set(case: &CaseFile) -> Result<Stand, String> {
+        let server = &case.server;
+        let settings: Vec<(String, String)> =
+            server.settings.iter().map(|line| (line.name.clone(), line.value.clone())).collect();
+        match server.kind {
+            ServerKind::Postgres => {
+                let stand =
+                    postgres::Server::start(&postgres::Options { settings, ..postgres::Options::default() })?;
+                make_role(&stand).await?;
+                let session = postgres::Session::connect(&stand.config("setup")).await?;
+                session.run(&format!("create role {APP} login")).await?;
+                session.run(&format!("grant create on schema public to {APP}")).await?;
+                for statement in &server.grants {
+                    session.run(statement).await?;
+                }
+                session.run(&format!("set role {APP}")).await?;
+                for statement in &server.data {
+                    session.run(statement).await?;
+                }
+                session.run("reset role").await?;
+                // What was filled is written now, not while something is measured.
+                session.run("checkpoint").await?;
+                Ok(Stand::Postgres(stand))
+            }
+            ServerKind::MariaDb => {
+                let stand =
+                    mariadb::Server::start(&mariadb::Options { settings, ..mariadb::Options::default() })?;
+                let mut session = mariadb::Session::connect(&stand.options()).await?;
+                let users = [
+                    format!("create database {DATABASE}"),
+                    format!("create user {APP}"),
+                    format!("grant all on {DATABASE}.* to {APP}"),
+                    format!("create user {ROLE}"),
+                    format!("grant process, connection admin on *.* to {ROLE}"),
+                    format!("grant select on performance_schema.* to {ROLE}"),
+                ];
+                for statement in users.iter().chain(&server.grants) {
+                    session.run(statement).await?;
+                }
+                let mut app = mariadb::Session::connect(&stand.options_of(APP, Some(DATABASE))).await?;
+                for statement in &server.data {
+                    app.run(statement).await?;
+                }
+                Ok(Stand::MariaDb(stand))
+            }
+            ServerKind::OpenSearch => Stand::search(Product::OpenSearch, settings, case).await,
+            ServerKind::Elasticsearch => Stand::search(Product::Elasticsearch, settings, case).await,
+        }
+    }
+
+    async fn search(
+        product: Product,
+        settings: Vec<(String, String)>,
+        case: &CaseFile,
+    ) -> Result<Stand, String> {
+        let stand = search::Server::start(product, &settings).await?;
+        fill(&stand.http(), case).await?;
+        // What was filled is there for who searches, and written, now.
+        stand.settle().await?;
+        Ok(Stand::Search(stand))
+    }
+
+    /// Runs statements as its administrator.
+    ///
+    /// # Errors
+    /// What it says.
+    pub async fn administer(&self, statements: &[String]) -> Result<(), String> {
+        match self {
+            Stand::Postgres(server) => {
+                let session = postgres::Session::connect(&server.config("setup")).await?;
+                for statement in statements {
+                    session.run(statement).await?;
+                }
+            }
+            Stand::MariaDb(server) => {
+                let mut session = mariadb::Session::connect(&server.options()).await?;
+                for statement in statements {
+                    session.run(statement).await?;
+                }
+            }
+            Stand::Search(server) => call(&server.http(), statements).await?,
+        }
+        Ok(())
+    }
+
+    /// What it calls itself.
+    ///
+    /// # Errors
+    /// What it says.
+    pub async fn version(&self) -> Result<String, String> {
+        match self {
+            Stand::Postgres(server) => {
+                let session = postgres::Session::connect(&server.config("setup")).await?;
+                let row = session.client.query_one("show server_version", &[]).await;
+                Ok(format!("PostgreSQL {}", row.map_err(|e| postgres::session::why(&e))?.get::<_, String>(0)))
+            }
+            Stand::MariaDb(server) => {
+                let mut session = mariadb::Session::connect(&server.options()).await?;
+                let version = session.texts("select version()").await?;
+                Ok(format!("MariaDB {}", version.first().map_or("", String::as_str)))
+            }
+            Stand::Search(server) => server.version().await,
+        }
+    }
+
+    /// Starts an agent that watches it, with the rights that the docs ask for and no more.
+    ///
+    /// # Errors
+    /// Where it does not start.
+    pub fn watch(&self, case: &CaseFile, program: &Path) -> Result<Agent, String> {
+        let escalate = match case.escalate {
+            Escalate::Never => "never",
+            Escalate::Terminate => "terminate",
+        };
+        let (kind, keys) = match self {
+            Stand::Postgres(server) => {
+                let dsn = format!("postgres://{ROLE}@127.0.0.1:{}/postgres", server.port());
+                ("postgres", format!("dsn = \"{dsn}\"\nescalate = \"{escalate}\""))
+            }
+            Stand::MariaDb(server) => {
+                let dsn = server.url(ROLE);
+                ("mariadb", format!("dsn = \"{dsn}\"\nescalate = \"{escalate}\""))
+            }
+            Stand::Search(server) => {
+                (case.server.kind.as_str(), format!("url = \"http://{}\"", server.http().address))
+            }
+        };
+        let slo = format!("{{ p99 = \"{}us\" }}", case.slo.0 / 1_000);
+        let table = format!("[{kind}.main]\n{keys}\nslo = {slo}\n");
+        Agent::start(program, &table)
+    }
+
+    /// Begins a load.
+    ///
+    /// # Errors
+    /// Where it makes no sense, or the server does not take it.
+    pub async fn load(&self, load: Load) -> Result<Loading, String> {
+        match self {
+            Stand::Search(server) => load.start(server.http()).await,
+            Stand::Postgres(server) => {
+                let mut config = server.config("load");
+                load.start(config.user(APP).clone()).await
+            }
+            Stand::MariaDb(server) => load.start(server.options_of(APP, Some(DATABASE))).await,
+        }
+    }
+
+    /// Begins a task, as the application or the server's administrator.
+    ///
+    /// # Errors
+    /// Where it cannot begin.
+    pub async fn task(
+        &self,
+        name: &str,
+        admin: bool,
+        steps: Vec<Step>,
+        clock: Clock,
+    ) -> Result<Task, String> {
+        match self {
+            Stand::Postgres(server) => {
+                let mut config = server.config(name);
+                if !admin {
+                    config.user(APP);
+                }
+                Task::start(&config, name, steps, clock).await
+            }
+            Stand::MariaDb(server) => {
+                let options = match admin {
+                    true => server.options(),
+                    false => server.options_of(APP, Some(DATABASE)),
+                };
+                Task::start(&options, name, steps, clock).await
+            }
+            Stand::Search(server) => Task::start(&server.http(), name, steps, clock).await,
+        }
+    }
+}
+
+/// Sends requests over HTTP, one after the other.
+async fn call(server: &Http, calls: &[String]) -> Result<(), String> {
+    for text in calls {
+        server.call(&text.parse()?).await?;
+    }
+    Ok(())
+}
+
+/// Makes and fills what a case has on a server that speaks HTTP.
+async fn fill(server: &Http, case: &CaseFile) -> Result<(), String> {
+    call(server, &case.server.grants).await?;
+    call(server, &case.server.data).await?;
+    for (name, fill) in &case.fill.0 {
+        let parameters: Vec<(i64, i64)> = fill.parameters.iter().map(|span| (span.from, span.to)).collect();
+        let fill = Fill { call: &fill.http, line: &fill.line, count: fill.count, parameters: &parameters };
+        fill.send(server).await.map_err(|e| format!("[fill.{name}]: {e}"))?;
+    }
+    Ok(())
+}
