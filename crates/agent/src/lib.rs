@@ -1,10 +1,11 @@
-//! The agent: watches applications and databases, finds the task that holds up all others, and cancels that one.
+//! The agent: watches applications, databases and other servers, finds the task that holds up all others, and cancels that one.
 //!
 //! ```text
 //!  ledger ----.                                            .--> events, metrics, status
 //!              >-- source --Scene--> reliever --Decision--<
 //!  PostgreSQL,|      ^                                    '--> cancel: over the application's socket,
-//!  MariaDB ---'      '------------ outcome ---------------'            with pg_cancel_backend, KILL
+//!  MariaDB ---|      '------------ outcome ---------------'            with pg_cancel_backend, KILL,
+//!  php-fpm ---'                                                        by a signal
 //! ```
 //!
 //! Nothing waits for it: if it ends, whatever it watched goes on as if it had never been there.
@@ -21,6 +22,7 @@ mod postgres;
 mod run;
 mod server;
 mod verify;
+mod workers;
 
 // What watches, and what tells: the same here and within an application.
 use plimsoll_engine::{clock, ease, event, events, host, record, source, status, watch};

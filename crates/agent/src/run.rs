@@ -21,6 +21,7 @@ use crate::record::Recorder;
 use crate::server::{Adapter, Server};
 use crate::status::Board;
 use crate::watch::{Outlets, Promise, Watch};
+use crate::workers::{Apache, PhpFpm};
 
 /// How long a watch that panicked is left alone.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
@@ -43,7 +44,7 @@ pub fn run(options: Options) -> Result<(), String> {
     let Options { config, events, record } = options;
     if config.apps.is_empty() && config.databases.is_empty() && config.herald.reader == HeraldReader::Off {
         return Err(
-            "there is nothing to watch; add [app.NAME] for a program that keeps a ledger, or [postgres.NAME] or [mariadb.NAME], or have the host read: remove reader = \"off\" of [herald]"
+            "there is nothing to watch; add [app.NAME] for a program that keeps a ledger, or [postgres.NAME], [mariadb.NAME], [phpfpm.NAME] or [httpd.NAME], or have the host read: remove reader = \"off\" of [herald]"
                 .to_owned(),
         );
     }
@@ -86,6 +87,10 @@ async fn watch(config: Config, events: Events, recorder: Option<Recorder>) -> Re
                 tokio::task::spawn_local(keep_watching::<Postgres>(database, outlets))
             }
             DatabaseKind::MariaDb => tokio::task::spawn_local(keep_watching::<MariaDb>(database, outlets)),
+            DatabaseKind::PhpFpm { .. } => {
+                tokio::task::spawn_local(keep_watching::<PhpFpm>(database, outlets))
+            }
+            DatabaseKind::Httpd => tokio::task::spawn_local(keep_watching::<Apache>(database, outlets)),
         };
     }
     let directories = match agent.ledgers.as_slice() {
@@ -111,6 +116,8 @@ fn check(database: &Database) -> Result<(), String> {
     let (source, checked) = match database.kind {
         DatabaseKind::Postgres { .. } => (Postgres::SOURCE, Postgres::target(database).map(drop)),
         DatabaseKind::MariaDb => (MariaDb::SOURCE, MariaDb::target(database).map(drop)),
+        DatabaseKind::PhpFpm { .. } => (PhpFpm::SOURCE, PhpFpm::target(database).map(drop)),
+        DatabaseKind::Httpd => (Apache::SOURCE, Apache::target(database).map(drop)),
     };
     checked.map_err(|why| format!("[{source}.{}]: {why}", database.name))
 }
