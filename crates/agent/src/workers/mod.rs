@@ -49,6 +49,8 @@ pub struct Workers<S> {
     status: S,
     began: Stamp,
     lives: Lives,
+    /// Whether a worker has been seen, by which it is known what can be seen and done.
+    met: bool,
     kernel: Option<Kernel>,
     listen: Option<Listen>,
     requests: HashMap<Pid, String>,
@@ -66,27 +68,19 @@ impl<S: Status> Adapter for Workers<S> {
         Ok(Target::of(settings))
     }
 
-    async fn connect(target: &Target, now: Nanos) -> Result<Workers<S>, String> {
+    async fn connect(target: &Target, _: Nanos) -> Result<Workers<S>, String> {
         let mut status = S::connect(target).await?;
-        let page = status.page().await?;
-        let powerless = powerless(&page);
-        let mut untold: Vec<(String, bool)> = powerless.iter().map(|why| (why.clone(), true)).collect();
-        let listen = if S::KNOWS_QUEUE { None } else { find(&page) };
-        if !S::KNOWS_QUEUE && listen.is_none() && !page.workers.is_empty() {
-            let why = "who waits for a worker is not seen, so an overload is noticed late or not at all; run the agent on the same host, as root";
-            untold.push((why.to_owned(), false));
-        }
-        let seen = page.workers.first().is_some_and(|worker| host::is_here(worker.pid, began_s(worker)));
-        log::info!(pool:% = page.pool, workers = page.workers.len(); "workers");
+        let began = status.page().await?.began();
         Ok(Workers {
             status,
-            began: page.began(),
+            began,
             lives: Lives::default(),
-            kernel: seen.then(|| Kernel::new(now)),
-            listen,
+            met: false,
+            kernel: None,
+            listen: None,
             requests: HashMap::new(),
-            powerless,
-            untold,
+            powerless: None,
+            untold: Vec::new(),
         })
     }
 
@@ -98,6 +92,9 @@ impl<S: Status> Adapter for Workers<S> {
     async fn look(&mut self, glance: Glance) -> Result<Seen, String> {
         let page = self.status.page().await?;
         let at = Stamp((clock::wall_s() * 1e6) as i64);
+        if let (false, Some(worker)) = (self.met, page.workers.first()) {
+            self.meet(&page, worker, glance.now);
+        }
         let waiting = if S::KNOWS_QUEUE { page.listen_queue } else { self.waiting(&page) };
         if page.began() != self.began {
             (self.began, self.lives) = (page.began(), Lives::default());
@@ -173,6 +170,20 @@ impl<S: Status> Adapter for Workers<S> {
 }
 
 impl<S: Status> Workers<S> {
+    /// Finds out what can be seen of workers, and done. There may be none at first: some pools begin them when they are wanted.
+    fn meet(&mut self, page: &Page, worker: &Worker, now: Nanos) {
+        self.met = true;
+        self.kernel = host::is_here(worker.pid, began_s(worker)).then(|| Kernel::new(now));
+        self.powerless = powerless(page.threaded, worker);
+        self.untold.extend(self.powerless.iter().map(|why| (why.clone(), true)));
+        if !S::KNOWS_QUEUE {
+            self.listen = find(page);
+            let why = "who waits for a worker is not seen, so an overload is noticed late or not at all; run the agent on the same host, as root";
+            self.untold.extend(self.listen.is_none().then(|| (why.to_owned(), false)));
+        }
+        log::info!(pool:% = page.pool, on_this_host = self.kernel.is_some(); "workers");
+    }
+
     fn backend(&self, worker: &Worker) -> Backend {
         let life = self.lives.of(worker.id());
         let seen = life.filter(|life| life.busy || life.changed > life.began);
@@ -244,10 +255,9 @@ fn began_s(worker: &Worker) -> f64 {
 }
 
 /// Why nobody can be ended, if so.
-fn powerless(page: &Page) -> Option<String> {
-    let worker = page.workers.first()?;
-    if page.threaded {
-        return Some("its workers are threads of processes that have others: none can be ended alone; only the MPM prefork has workers that can".to_owned());
+fn powerless(threaded: bool, worker: &Worker) -> Option<String> {
+    if threaded {
+        return Some("its workers are threads of processes that have others, and none can be ended alone; only the MPM prefork has workers that can".to_owned());
     }
     let number = i32::try_from(worker.pid).ok().and_then(Number::from_raw)?;
     match test_kill_process(number) {
