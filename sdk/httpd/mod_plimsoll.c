@@ -25,6 +25,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -205,9 +206,34 @@ static apr_status_t give_up_place(void *nothing) {
     return APR_SUCCESS;
 }
 
+/* ---- the parent ---- */
+
+/* How long after a worker's process has ended the parent looks whether it has to start others. */
+#define SOON_US 10000
+
+static void child_ended(int signal) {
+    struct itimerval soon = {{0, 0}, {0, SOON_US}};
+    (void)signal;
+    setitimer(ITIMER_REAL, &soon, NULL);
+}
+
+static void wake_up(int signal) {
+    (void)signal;
+}
+
+/* The parent starts workers once a second, and sleeps in between. Where a process was ended with its request, its worker is missed now: these
+ * signals end the sleep, the first so that the parent learns who has ended, the second so that it starts another. */
+static void replace_soon(int replace) {
+    struct sigaction ended = {.sa_handler = replace ? child_ended : SIG_DFL, .sa_flags = SA_RESTART};
+    struct sigaction woken = {.sa_handler = replace ? wake_up : SIG_DFL, .sa_flags = SA_RESTART};
+    sigaction(SIGCHLD, &ended, NULL);
+    sigaction(SIGALRM, &woken, NULL);
+}
+
 static void child_begins(apr_pool_t *pool, server_rec *server) {
     (void)server;
     own_place = -1;
+    if (pasture && pasture->replaces) replace_soon(0);
     child_began_s = (long long)time(NULL);
     if (pasture) apr_pool_cleanup_register(pool, NULL, give_up_place, apr_pool_cleanup_null);
 }
@@ -335,6 +361,7 @@ static int begin_shepherd(struct begins *with) {
     pid_t parent = getpid();
     apr_status_t status = apr_proc_fork(process, with->pool);
     if (status == APR_INCHILD) {
+        if (pasture->replaces) replace_soon(0);
         struct sigaction action = {.sa_handler = stop};
         sigaction(SIGTERM, &action, NULL);
         sigaction(SIGINT, &action, NULL);
@@ -383,6 +410,8 @@ static int configured(apr_pool_t *pool, apr_pool_t *log, apr_pool_t *temporary, 
     memset(pasture, 0, sizeof *pasture);
     pasture->began_s = (long long)time(NULL);
     ap_mpm_query(AP_MPMQ_IS_THREADED, &pasture->threaded);
+    pasture->replaces = settings->status && !pasture->threaded;
+    if (pasture->replaces) replace_soon(1);
     *with = (struct begins){server, pool, settings->max_slowdown, settings->status};
     begin_shepherd(with);
     return OK;

@@ -43,6 +43,7 @@ struct pasture {
     atomic_ullong requests; /* so many have begun */
     long long began_s;      /* when the server did, in seconds since 1970 */
     int threaded;           /* whether several workers share a process */
+    int replaces;           /* whether processes that end are replaced at once */
     struct place place[MOST_WORKERS];
 };
 

@@ -210,6 +210,14 @@ def main(module, mpm):
                 assert not load.failures, load.failures
                 eventually("and tells what workers do", lambda: Status(root / "status.sock").ask()["accepted conn"] > before)
 
+                if mpm == "prefork":
+                    before = set(children(server.pid))
+                    began = time.monotonic()
+                    os.kill(max(before), signal.SIGTERM)
+                    eventually("who was ended with its request is replaced", lambda: set(children(server.pid)) - before)
+                    # Not a second later, as httpd does by itself; a machine that is busy takes its time.
+                    print(f"   after {time.monotonic() - began:.2f} s")
+
                 # Workers that die with a request: their turns are not lost.
                 for _ in range(3):
                     workers = sorted(children(server.pid))[:-1]

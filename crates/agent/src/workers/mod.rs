@@ -52,7 +52,8 @@ pub struct Workers<S> {
     /// Whether a worker has been seen, by which it is known what can be seen and done.
     met: bool,
     kernel: Option<Kernel>,
-    listen: Option<Listen>,
+    /// The socket at which they accept, as long as there is a worker to find it by; nothing where it is not to be seen at all.
+    listen: Option<Option<Listen>>,
     requests: HashMap<Pid, String>,
     /// Why nobody can be ended, if so.
     powerless: Option<String>,
@@ -177,7 +178,7 @@ impl<S: Status> Workers<S> {
         self.powerless = powerless(page.threaded, worker);
         self.untold.extend(self.powerless.iter().map(|why| (why.clone(), true)));
         if !S::KNOWS_QUEUE {
-            self.listen = find(page);
+            self.listen = find(page).map(Some);
             let why = "who waits for a worker is not seen, so an overload is noticed late or not at all; run the agent on the same host, as root";
             self.untold.extend(self.listen.is_none().then(|| (why.to_owned(), false)));
         }
@@ -208,12 +209,13 @@ impl<S: Status> Workers<S> {
 
     /// How many wait for a worker.
     fn waiting(&mut self, page: &Page) -> usize {
-        if let Some(waiting) = self.listen.as_ref().and_then(|listen| listen.waiting().ok()) {
-            return waiting;
-        }
-        // The worker through which the socket was seen may have ended.
-        self.listen = if self.listen.is_some() { find(page) } else { None };
-        self.listen.as_ref().and_then(|listen| listen.waiting().ok()).unwrap_or(page.listen_queue)
+        let Some(listen) = &mut self.listen else { return page.listen_queue };
+        let waiting = |listen: &Option<Listen>| listen.as_ref()?.waiting().ok();
+        waiting(listen).unwrap_or_else(|| {
+            // The worker by which it was found has ended.
+            *listen = find(page);
+            waiting(listen).unwrap_or(page.listen_queue)
+        })
     }
 
     fn did(&mut self, glance: Glance, at: Stamp, backends: &[Backend]) -> HashMap<Process, Did> {
