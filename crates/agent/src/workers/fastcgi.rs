@@ -134,8 +134,12 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_in_pieces_is_one() {
-        let pieces: [(u8, &[u8]); 4] =
-            [(OUTPUT, b"Content-type: text/plain\r\n\r"), (ERRORS, b"a word"), (OUTPUT, b"\nok"), (END, &[0; 8])];
+        let pieces: [(u8, &[u8]); 4] = [
+            (OUTPUT, b"Content-type: text/plain\r\n\r"),
+            (ERRORS, b"a word"),
+            (OUTPUT, b"\nok"),
+            (END, &[0; 8]),
+        ];
         let (answer, sent) = asked(records(&pieces)).await;
         assert_eq!(answer.unwrap(), Answer { status: 200, body: b"ok".to_vec() });
         // Begin, of a responder, on a connection that stays; then the first parameter.

@@ -5,7 +5,9 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Result};
 use std::os::fd::OwnedFd;
 
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
+};
 
 /// In `/proc/net/tcp`, a socket that listens.
 const LISTENS: &str = "0A";
@@ -170,7 +172,8 @@ mod tests {
     fn what_does_not_listen_has_no_queue() {
         assert!(Listen::of_worker(u32::MAX).is_none());
         let (one, _other) = UnixStream::pair().unwrap();
-        let mut process = Command::new("sleep").arg("60").stdin(Stdio::from(OwnedFd::from(one))).spawn().unwrap();
+        let mut process =
+            Command::new("sleep").arg("60").stdin(Stdio::from(OwnedFd::from(one))).spawn().unwrap();
         assert!(Listen::of_worker(process.id()).is_none());
         process.kill().unwrap();
         process.wait().unwrap();

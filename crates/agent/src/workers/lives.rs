@@ -109,7 +109,9 @@ impl Lives {
                     work.ended += 1;
                     work.ended_ns += ns;
                 }
-                Some(Ended::Short(ns)) if self.short_ns > 0.0 => self.short_ns += (ns as f64 - self.short_ns) * SHARE,
+                Some(Ended::Short(ns)) if self.short_ns > 0.0 => {
+                    self.short_ns += (ns as f64 - self.short_ns) * SHARE
+                }
                 Some(Ended::Short(ns)) => self.short_ns = ns as f64,
                 None => {}
             }
@@ -125,7 +127,8 @@ impl Lives {
         let short = ended.saturating_sub(work.ended);
         work.ended += short;
         work.ended_ns += (short as f64 * self.short_ns) as u64;
-        work.held = self.lives.iter().filter(|(_, life)| life.busy).map(|(&id, life)| (id, life.began)).collect();
+        work.held =
+            self.lives.iter().filter(|(_, life)| life.busy).map(|(&id, life)| (id, life.began)).collect();
         work.held.sort_unstable();
         work.waiting = self.line.waiting();
         work
@@ -212,7 +215,10 @@ mod tests {
         let mut lives = Lives::default();
         lives.look(&page(10, &[(1, false, 9, 2)]), Stamp(1_000 * MS), 0);
         let work = lives.look(&page(11, &[(1, true, 10, 30)]), Stamp(1_050 * MS), 0);
-        assert_eq!((work.held.as_slice(), work.begun, work.ended, work.moved), (&[(1, Stamp(1_020 * MS))][..], 1, 0, 1));
+        assert_eq!(
+            (work.held.as_slice(), work.begun, work.ended, work.moved),
+            (&[(1, Stamp(1_020 * MS))][..], 1, 0, 1)
+        );
         // Answers take their time: the beginning stays what it was.
         lives.look(&page(11, &[(1, true, 10, 79)]), Stamp(1_100 * MS), 0);
         assert_eq!(lives.of(1).unwrap().began, Stamp(1_020 * MS));
@@ -238,8 +244,7 @@ mod tests {
         assert_eq!((work.waiting.len(), work.ended), (2, 0));
         lives.look(&page(2, &hogs), Stamp(1_100 * MS), 3);
         // One hog is gone; its worker has served one and serves the next, and one came meanwhile.
-        let work =
-            lives.look(&page(4, &[(1, true, 1, 650), (3, true, 2, 10)]), Stamp(1_150 * MS), 2);
+        let work = lives.look(&page(4, &[(1, true, 1, 650), (3, true, 2, 10)]), Stamp(1_150 * MS), 2);
         let life = lives.of(3).unwrap();
         assert_eq!((life.came, life.began), (Stamp(1_050 * MS), Stamp(1_140 * MS)));
         let since: Vec<_> = work.waiting.iter().map(|waiting| waiting.since.0 / MS).collect();

@@ -135,7 +135,9 @@ impl<S: Status> Adapter for Workers<S> {
         let Some((process, life)) = backend.process.zip(self.lives.of(backend.pid)) else { return Ok(None) };
         let number = i32::try_from(process.pid).ok().and_then(Number::from_raw);
         // Opened before the page is read: a worker that comes after it may have the same number.
-        let Some(Ok(pidfd)) = number.map(|number| pidfd_open(number, PidfdFlags::empty())) else { return Ok(None) };
+        let Some(Ok(pidfd)) = number.map(|number| pidfd_open(number, PidfdFlags::empty())) else {
+            return Ok(None);
+        };
         let page = self.status.page().await?;
         let now = page.worker(backend.pid).filter(|now| now.began() == backend.began);
         if !now.is_some_and(|now| now.is_busy() && now.requests == life.number) {
@@ -264,7 +266,9 @@ fn powerless(threaded: bool, worker: &Worker) -> Option<String> {
     let number = i32::try_from(worker.pid).ok().and_then(Number::from_raw)?;
     match test_kill_process(number) {
         Ok(()) if host::began(worker.pid, began_s(worker)) => None,
-        Err(Errno::PERM) => Some("its workers are another user's; run the agent as root, or as their user".to_owned()),
+        Err(Errno::PERM) => {
+            Some("its workers are another user's; run the agent as root, or as their user".to_owned())
+        }
         _ => Some("its workers are no processes of this host; run the agent where they are".to_owned()),
     }
 }

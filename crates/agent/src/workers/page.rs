@@ -60,7 +60,8 @@ impl Page {
     /// # Errors
     /// Where it is none.
     pub fn read(text: &[u8]) -> Result<Page, String> {
-        serde_json::from_slice(text).map_err(|error| format!("what should be its status makes no sense: {error}"))
+        serde_json::from_slice(text)
+            .map_err(|error| format!("what should be its status makes no sense: {error}"))
     }
 
     /// When the pool began.

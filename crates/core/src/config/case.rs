@@ -310,7 +310,8 @@ impl CaseFile {
             let why = if is_line { call.parse::<Setting>().err() } else { call.parse::<HttpCall>().err() };
             Some((path.to_vec(), why?))
         });
-        let site = [(&["fill"][..], self.fill.0.is_empty()), (&["server", "grants"], self.server.grants.is_empty())];
+        let site =
+            [(&["fill"][..], self.fill.0.is_empty()), (&["server", "grants"], self.server.grants.is_empty())];
         let site = site.into_iter().filter(|&(_, is_empty)| kind.is_site() && !is_empty);
         let site = site.map(|(path, _)| (path.to_vec(), format!("{kind} has nothing but pages; remove it")));
         let fills = self.fill.0.iter().filter_map(|(name, fill)| {

@@ -164,7 +164,8 @@ impl Value for StatusAddress {
 }
 
 fn check_status(text: &str) -> Result<(), String> {
-    let wrong = |why: &str| Err(format!("{why}; write for example {STATUS_EXAMPLE}, or \"/run/php/status.sock\""));
+    let wrong =
+        |why: &str| Err(format!("{why}; write for example {STATUS_EXAMPLE}, or \"/run/php/status.sock\""));
     if text.len() > LONGEST || text.contains(|c: char| c.is_control() || c.is_whitespace()) {
         return wrong("not an address");
     }

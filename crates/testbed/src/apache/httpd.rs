@@ -210,7 +210,9 @@ fn conf(root: &Path, addr: SocketAddr, options: &Options) -> Result<String, Stri
             let processes = count.div_ceil(THREADS);
             let count = processes * THREADS;
             lines.extend(["mpm_event", "proxy", "proxy_fcgi"].map(load));
-            lines.push(format!("ServerLimit {processes}\nStartServers {processes}\nMaxRequestWorkers {count}"));
+            lines.push(format!(
+                "ServerLimit {processes}\nStartServers {processes}\nMaxRequestWorkers {count}"
+            ));
             lines.push(format!("ThreadsPerChild {THREADS}\nThreadLimit {THREADS}\nMaxSpareThreads {count}"));
             format!("proxy:unix:{}|fcgi://localhost", fpm.display())
         }

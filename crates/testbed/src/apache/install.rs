@@ -68,7 +68,9 @@ pub(super) fn fpm() -> Result<PathBuf, String> {
 /// The last by its name.
 fn newest(directory: &Path, from: &str, to: &str) -> Option<PathBuf> {
     let fits = |path: &PathBuf| {
-        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(from) && name.ends_with(to))
+        path.file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name.starts_with(from) && name.ends_with(to))
     };
     fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path()).filter(fits).max()
 }

@@ -37,12 +37,13 @@ impl Site {
     /// # Errors
     /// What is missing, and the command that installs it.
     pub fn is_there(php: Php) -> Result<(), String> {
-        let needs = |workers, status| {
-            Httpd::is_there(&httpd::Options { status, ..httpd::Options::new(workers) })
-        };
+        let needs =
+            |workers, status| Httpd::is_there(&httpd::Options { status, ..httpd::Options::new(workers) });
         match php {
             Php::Httpd => needs(Workers::Processes(WORKERS), true),
-            Php::Fpm => needs(Workers::Threads(THREADS, Default::default()), false).and_then(|()| Fpm::is_there()),
+            Php::Fpm => {
+                needs(Workers::Threads(THREADS, Default::default()), false).and_then(|()| Fpm::is_there())
+            }
         }
     }
 
