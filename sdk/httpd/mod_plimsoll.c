@@ -1,15 +1,17 @@
 /*
  * SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * SheepDog for Apache httpd 2.4 (CPU Futures, section 5.3): of all workers that have a request, as many go on with it at once as run
- * without any of them being slowed more than a bound. The others wait for their turn, without using a CPU.
+ * Plimsoll for Apache httpd 2.4. SheepDog (CPU Futures, section 5.3): of all workers that have a request, as many go on with it at once as
+ * run without any of them being slowed more than a bound. The others wait for their turn, without using a CPU. And what workers do is told to
+ * an agent, also when none of them is free.
  *
  *     LoadModule plimsoll_module modules/mod_plimsoll.so
  *     PlimsollMaxSlowdown 5
+ *     PlimsollStatus /run/apache2/plimsoll.sock
  *
  *   workers (any MPM)                      shared memory                     the shepherd, a process of its own
  *   a request begins: take a place ------> who works, how many may  <------- looks at all workers five times a second
- *   it ends: give it back           <----- wakes who waits
+ *   it ends: give it back           <----- wakes who waits                   answers who asks what they do
  *
  * It fails open: what the shepherd says holds for a second. Should it die, it is started again; until then nobody waits.
  */
@@ -23,6 +25,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -39,6 +42,8 @@
 
 #include <plimsoll_engine.h>
 
+#include "pasture.h"
+
 extern module AP_MODULE_DECLARE_DATA plimsoll_module;
 APLOG_USE_MODULE(plimsoll);
 
@@ -47,15 +52,6 @@ APLOG_USE_MODULE(plimsoll);
 #define HOLDS_NS 1000000000LL
 /* Who waits looks by itself after so long: what the shepherd says may no longer hold. */
 #define WAIT_NS HOLDS_NS
-/* The most workers that are known. Those beyond never wait. */
-#define MOST_WORKERS 4096
-
-/* A thread that serves requests. */
-struct place {
-    atomic_int tid;     /* 0: free */
-    atomic_uint turns;  /* so many have begun here; a turn's number is never 0 */
-    atomic_uint has;    /* the turn that it has, 0: none */
-};
 
 /* A request's turn. Its pool may be cleaned up by another thread, when this one has begun with another request already: then the place has
  * another turn, which is not this request's to give back. */
@@ -64,32 +60,16 @@ struct turn {
     unsigned number;
 };
 
-/* What workers and shepherd share. */
-struct pasture {
-    atomic_uint limit;
-    atomic_llong limit_until; /* CLOCK_MONOTONIC, in nanoseconds */
-    atomic_uint working; /* with those to whom a turn was handed */
-    atomic_uint handed;  /* turns for those who wait, not taken yet */
-    atomic_uint waiting;
-    atomic_uint turn; /* a futex: changes when somebody may go on */
-    atomic_int held_back; /* somebody had to wait since the last look */
-    atomic_uint places;   /* so many of them were ever used */
-    struct place place[MOST_WORKERS];
-};
-
 /* The server's configuration. */
 struct settings {
     double max_slowdown; /* 0: off */
+    const char *status;  /* a path; NULL: off */
 };
 
 static struct pasture *pasture;
 static __thread int own_place = -1;
-
-static long long now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000000000LL + now.tv_nsec;
-}
+/* When this process began, in seconds since 1970. */
+static long long child_began_s;
 
 static int thread_id(void) {
     return (int)syscall(SYS_gettid);
@@ -108,6 +88,8 @@ static struct place *place_of_this_thread(void) {
         while (used <= (unsigned)at && !atomic_compare_exchange_weak(&pasture->places, &used, (unsigned)at + 1)) {
         }
         own_place = at;
+        pasture->place[at].pid = getpid();
+        pasture->place[at].began_s = child_began_s;
         return &pasture->place[at];
     }
     return NULL;
@@ -162,8 +144,24 @@ static void leave(struct place *place, unsigned number) {
     wake(1);
 }
 
+/* Says which request a place serves. Who reads it while it is written finds that it serves none. */
+static void note_request(struct place *place, unsigned number, const request_rec *request) {
+    atomic_store(&place->serves, 0);
+    apr_cpystrn(place->method, request->method ? request->method : "-", sizeof place->method);
+    apr_cpystrn(place->path, request->uri ? request->uri : "-", sizeof place->path);
+    atomic_store(&place->since_ns, now_ns());
+    atomic_fetch_add(&pasture->requests, 1);
+    atomic_store(&place->serves, number);
+}
+
+static void note_end(struct place *place, unsigned number) {
+    if (atomic_compare_exchange_strong(&place->serves, &number, 0))
+        atomic_store(&place->took_ns, now_ns() - atomic_load(&place->since_ns));
+}
+
 static apr_status_t end_turn(void *data) {
     struct turn *turn = data;
+    note_end(turn->place, turn->number);
     leave(turn->place, turn->number);
     return APR_SUCCESS;
 }
@@ -173,19 +171,25 @@ static unsigned next_number(struct place *place) {
     return number ? number : atomic_fetch_add(&place->turns, 1) + 1;
 }
 
-/* A request has been read: it goes on when it is its turn. */
+/* Goes on when it is its turn. */
+static void take_turn(struct place *place, unsigned number) {
+    /* A thread has one request at a time: the one before is only being sent, and leaves its turn to this one. */
+    unsigned before = atomic_load(&place->has);
+    int has = before && atomic_compare_exchange_strong(&place->has, &before, number);
+    if (!has && (atomic_load(&pasture->waiting) || !raise_below(&pasture->working, limit_now()))) await_turn();
+    if (!has) atomic_store(&place->has, number);
+}
+
+/* A request has been read. */
 static int enter(request_rec *request) {
     struct settings *settings = ap_get_module_config(request->server->module_config, &plimsoll_module);
-    if (!pasture || settings->max_slowdown <= 0 || request->main || request->prev) return DECLINED;
+    if (!pasture || request->main || request->prev) return DECLINED;
     struct place *place = place_of_this_thread();
     if (!place) return DECLINED;
     struct turn *own = apr_palloc(request->pool, sizeof *own);
     *own = (struct turn){place, next_number(place)};
-    /* A thread has one request at a time: the one before is only being sent, and leaves its turn to this one. */
-    unsigned before = atomic_load(&place->has);
-    int has = before && atomic_compare_exchange_strong(&place->has, &before, own->number);
-    if (!has && (atomic_load(&pasture->waiting) || !raise_below(&pasture->working, limit_now()))) await_turn();
-    if (!has) atomic_store(&place->has, own->number);
+    note_request(place, own->number, request);
+    if (settings->max_slowdown > 0) take_turn(place, own->number);
     /* However it ends. */
     apr_pool_cleanup_register(request->pool, own, end_turn, apr_pool_cleanup_null);
     return DECLINED;
@@ -194,6 +198,7 @@ static int enter(request_rec *request) {
 static apr_status_t give_up_place(void *nothing) {
     (void)nothing;
     if (own_place >= 0) {
+        atomic_store(&pasture->place[own_place].serves, 0);
         leave(&pasture->place[own_place], atomic_load(&pasture->place[own_place].has));
         atomic_store(&pasture->place[own_place].tid, 0);
         own_place = -1;
@@ -201,9 +206,35 @@ static apr_status_t give_up_place(void *nothing) {
     return APR_SUCCESS;
 }
 
+/* ---- the parent ---- */
+
+/* How long after a worker's process has ended the parent looks whether it has to start others. */
+#define SOON_US 10000
+
+static void child_ended(int signal) {
+    struct itimerval soon = {{0, 0}, {0, SOON_US}};
+    (void)signal;
+    setitimer(ITIMER_REAL, &soon, NULL);
+}
+
+static void wake_up(int signal) {
+    (void)signal;
+}
+
+/* The parent starts workers once a second, and sleeps in between. Where a process was ended with its request, its worker is missed now: these
+ * signals end the sleep, the first so that the parent learns who has ended, the second so that it starts another. */
+static void replace_soon(int replace) {
+    struct sigaction ended = {.sa_handler = replace ? child_ended : SIG_DFL, .sa_flags = SA_RESTART};
+    struct sigaction woken = {.sa_handler = replace ? wake_up : SIG_DFL, .sa_flags = SA_RESTART};
+    sigaction(SIGCHLD, &ended, NULL);
+    sigaction(SIGALRM, &woken, NULL);
+}
+
 static void child_begins(apr_pool_t *pool, server_rec *server) {
     (void)server;
     own_place = -1;
+    if (pasture && pasture->replaces) replace_soon(0);
+    child_began_s = (long long)time(NULL);
     if (pasture) apr_pool_cleanup_register(pool, NULL, give_up_place, apr_pool_cleanup_null);
 }
 
@@ -251,6 +282,7 @@ static size_t count_workers(plimsoll_worker *workers) {
         if (!tid) continue;
         /* A thread's number is found among processes too. */
         if (kill(tid, 0) && errno == ESRCH) {
+            atomic_store(&place->serves, 0);
             leave(place, atomic_load(&place->has));
             atomic_compare_exchange_strong(&place->tid, &tid, 0);
             continue;
@@ -262,33 +294,39 @@ static size_t count_workers(plimsoll_worker *workers) {
     return count;
 }
 
-static void shepherd(server_rec *server, double max_slowdown) {
-    static plimsoll_worker workers[MOST_WORKERS];
-    plimsoll_herd *herd = plimsoll_herd_new(1, MOST_WORKERS, max_slowdown);
-    unsigned before = 0;
-    if (!herd) return;
-    while (!stops) {
-        struct timespec step = {0, LOOK_NS};
-        nanosleep(&step, NULL);
-        size_t count = count_workers(workers);
-        unsigned limit = plimsoll_herd_look(herd, workers, count, atomic_exchange(&pasture->held_back, 0));
-        atomic_store(&pasture->limit, limit);
-        atomic_store(&pasture->limit_until, now_ns() + HOLDS_NS);
-        hand_out();
-        if (limit != before)
-            ap_log_error(APLOG_MARK, APLOG_DEBUG, 0, server, "%u of %lu workers may work at once", limit, (unsigned long)count);
-        before = limit;
-    }
-    atomic_store(&pasture->limit_until, 0);
-    wake(MOST_WORKERS);
-    plimsoll_herd_close(herd);
-}
-
 struct begins {
     server_rec *server;
     apr_pool_t *pool;
     double max_slowdown;
+    const char *status;
 };
+
+/* Looks at the workers, and says how many may work at once. */
+static void look(plimsoll_herd *herd, server_rec *server) {
+    static plimsoll_worker workers[MOST_WORKERS];
+    static unsigned before;
+    size_t count = count_workers(workers);
+    if (!herd) return;
+    unsigned limit = plimsoll_herd_look(herd, workers, count, atomic_exchange(&pasture->held_back, 0));
+    atomic_store(&pasture->limit, limit);
+    atomic_store(&pasture->limit_until, now_ns() + HOLDS_NS);
+    hand_out();
+    if (limit != before)
+        ap_log_error(APLOG_MARK, APLOG_DEBUG, 0, server, "%u of %lu workers may work at once", limit, (unsigned long)count);
+    before = limit;
+}
+
+static void shepherd(const struct begins *with, int status) {
+    plimsoll_herd *herd = with->max_slowdown > 0 ? plimsoll_herd_new(1, MOST_WORKERS, with->max_slowdown) : NULL;
+    if (!herd && status < 0) return;
+    while (!stops) {
+        status_answer(status, pasture, now_ns() + LOOK_NS);
+        look(herd, with->server);
+    }
+    atomic_store(&pasture->limit_until, 0);
+    wake(MOST_WORKERS);
+    if (herd) plimsoll_herd_close(herd);
+}
 
 static int begin_shepherd(struct begins *with);
 
@@ -323,6 +361,7 @@ static int begin_shepherd(struct begins *with) {
     pid_t parent = getpid();
     apr_status_t status = apr_proc_fork(process, with->pool);
     if (status == APR_INCHILD) {
+        if (pasture->replaces) replace_soon(0);
         struct sigaction action = {.sa_handler = stop};
         sigaction(SIGTERM, &action, NULL);
         sigaction(SIGINT, &action, NULL);
@@ -331,10 +370,14 @@ static int begin_shepherd(struct begins *with) {
         /* It goes when the server goes, however that goes. */
         prctl(PR_SET_PDEATHSIG, SIGTERM);
         if (getppid() != parent) exit(0);
+        /* In a directory that may be root's alone. */
+        int socket = with->status ? status_listen(with->status, geteuid() == 0 ? ap_unixd_config.user_id : (uid_t)-1) : -1;
+        if (with->status && socket < 0)
+            ap_log_error(APLOG_MARK, APLOG_ERR, errno, with->server, "cannot listen on %s: nobody is told what workers do", with->status);
         if (geteuid() == 0 && become_worker()) exit(0);
         /* Changing the user takes the wish back. */
         prctl(PR_SET_PDEATHSIG, SIGTERM);
-        shepherd(with->server, with->max_slowdown);
+        shepherd(with, socket);
         exit(0);
     }
     if (status != APR_INPARENT) {
@@ -356,15 +399,20 @@ static int configured(apr_pool_t *pool, apr_pool_t *log, apr_pool_t *temporary, 
     (void)temporary;
     pasture = NULL;
     /* The first of the two times that a server reads its configuration is only a trial. */
-    if (ap_state_query(AP_SQ_MAIN_STATE) == AP_SQ_MS_CREATE_PRE_CONFIG || settings->max_slowdown <= 0) return OK;
+    if (ap_state_query(AP_SQ_MAIN_STATE) == AP_SQ_MS_CREATE_PRE_CONFIG || (settings->max_slowdown <= 0 && !settings->status))
+        return OK;
     apr_status_t status = apr_shm_create(&shared, sizeof *pasture, NULL, pool);
     if (status != APR_SUCCESS) {
-        ap_log_error(APLOG_MARK, APLOG_ERR, status, server, "no shared memory for the workers' places: nobody is held back");
+        ap_log_error(APLOG_MARK, APLOG_ERR, status, server, "no shared memory for the workers' places: nobody is held back or told of");
         return OK;
     }
     pasture = apr_shm_baseaddr_get(shared);
     memset(pasture, 0, sizeof *pasture);
-    *with = (struct begins){server, pool, settings->max_slowdown};
+    pasture->began_s = (long long)time(NULL);
+    ap_mpm_query(AP_MPMQ_IS_THREADED, &pasture->threaded);
+    pasture->replaces = settings->status && !pasture->threaded;
+    if (pasture->replaces) replace_soon(1);
+    *with = (struct begins){server, pool, settings->max_slowdown, settings->status};
     begin_shepherd(with);
     return OK;
 }
@@ -396,9 +444,21 @@ static const char *set_max_slowdown(cmd_parms *command, void *nothing, const cha
     return NULL;
 }
 
+static const char *set_status(cmd_parms *command, void *nothing, const char *text) {
+    struct settings *settings = ap_get_module_config(command->server->module_config, &plimsoll_module);
+    const char *error = ap_check_cmd_context(command, GLOBAL_ONLY);
+    (void)nothing;
+    if (error) return error;
+    settings->status = strcasecmp(text, "off") ? ap_server_root_relative(command->pool, text) : NULL;
+    if (settings->status && strlen(settings->status) > STATUS_LONGEST)
+        return apr_pstrcat(command->pool, "PlimsollStatus ", text, ": too long for the path of a socket", NULL);
+    return NULL;
+}
+
 static const command_rec commands[] = {
     AP_INIT_TAKE1("PlimsollMaxSlowdown", set_max_slowdown, NULL, RSRC_CONF,
                   "how many times slower than on an idle machine a worker may run, or off"),
+    AP_INIT_TAKE1("PlimsollStatus", set_status, NULL, RSRC_CONF, "the path of a socket on which an agent is told what workers do, or off"),
     {NULL}};
 
 static void hooks(apr_pool_t *pool) {

@@ -1,9 +1,12 @@
 """Starts a private Apache httpd with the module, loads it, and kills what can be killed."""
 
+import json
 import os
 import pathlib
 import re
 import signal
+import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -37,6 +40,7 @@ LoadModule authz_core_module {MODULES}/mod_authz_core.so
 LoadModule deflate_module {MODULES}/mod_deflate.so
 LoadModule plimsoll_module {module}
 PlimsollMaxSlowdown {bound}
+PlimsollStatus "{root}/status.sock"
 DocumentRoot "{root}/pages"
 SetOutputFilter DEFLATE
 DeflateCompressionLevel 9
@@ -47,8 +51,6 @@ StartServers {processes}
 
 
 def free_port():
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -88,6 +90,71 @@ def eventually(what, is_so, patience=90):
     print(f"ok: {what}")
 
 
+class Status:
+    """Who asks what workers do."""
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.connect(str(path))
+        self.lines = self.socket.makefile("rb")
+
+    def ask(self):
+        self.socket.sendall(b"status\n")
+        return json.loads(self.lines.readline())
+
+    def is_turned_away(self):
+        try:
+            self.socket.sendall(b"status\n")
+            return not self.lines.readline()
+        except OSError:
+            return True
+
+
+def status(path, port, mpm, workers):
+    """What workers do is told, also when none of them is free; and nobody can keep it from being told."""
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    asker = Status(path)
+    request = f"GET /page?token=hush HTTP/1.0\r\nx: {'x' * 99}\r\n\r\n".encode()
+    with socket.create_connection(("127.0.0.1", port)) as odd:
+        odd.sendall(request.replace(b"/page", b'/%22"\\%C3%BC%0A'))
+        odd.recv(1)
+    page = asker.ask()
+    assert (page["pool"], page["threaded"]) == ("httpd", mpm != "prefork") and page["accepted conn"] > 0, page
+    assert not any("hush" in worker["request uri"] for worker in page["processes"]), page
+    print("ok: what workers do is told, and nothing that is anybody's")
+
+    # A question without an end, a client that reads nothing, and too many of them.
+    endless, deaf = Status(path), Status(path)
+    endless.socket.sendall(b"x" * 1000)
+    for _ in range(100):
+        try:
+            deaf.socket.send(b"status\n", socket.MSG_DONTWAIT)
+        except OSError:
+            break
+    eventually("others are answered beside who never ends or never reads", lambda: asker.ask()["accepted conn"] > 0)
+    more = [Status(path) for _ in range(4)]
+    assert more[-1].is_turned_away()
+    assert asker.ask()["pool"] == "httpd"
+    print("ok: there are never too many who ask")
+    for other in (endless, deaf, *more):
+        other.socket.close()
+
+    for worker in workers:
+        os.kill(worker, signal.SIGSTOP)
+    try:
+        # Some of them may be accepted by who was about to when it was stopped.
+        waiting = [socket.create_connection(("127.0.0.1", port)) for _ in range(9)]
+        for client in waiting:
+            client.sendall(request)
+        eventually("who waits for a worker is counted while there is none", lambda: asker.ask()["listen queue"] >= 3)
+    finally:
+        for worker in workers:
+            os.kill(worker, signal.SIGCONT)
+    eventually("and no longer when they are answered", lambda: asker.ask()["listen queue"] == 0)
+    for client in waiting:
+        assert client.recv(1) == b"H"
+
+
 def children(pid):
     path = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
     return [int(child) for child in path.read_text().split()]
@@ -119,14 +186,20 @@ def main(module, mpm):
         try:
             limits = lambda: [int(n) for n in re.findall(r"(\d+) of \d+ workers may", (root / "errors").read_text())]
             eventually("it is up", lambda: (root / "pid").exists() and len(children(server.pid)) > PROCESSES[mpm])
+            # Of the server's children the shepherd is the one that is not a worker: it began first.
+            status(root / "status.sock", port, mpm, [child for child in children(server.pid) if child != min(children(server.pid))])
             load = Load(port)
             try:
+                asker = Status(root / "status.sock")
+                busy = lambda: [worker for worker in asker.ask()["processes"] if worker["state"] == "Running"]
+                eventually("who works on what is told", lambda: any(worker["request uri"] == "/page" for worker in busy()))
+                eventually("and for how long", lambda: any(worker["request duration"] > 100_000 for worker in busy()))
+                assert all((worker["pid"] in children(server.pid)) and worker["requests"] > 0 for worker in busy())
                 eventually("few work at once", lambda: limits() and limits()[-1] <= CLIENTS // 4)
                 before = load.answers
                 eventually("all are answered all the same", lambda: load.answers > before + 2 * CLIENTS)
                 assert not load.failures, load.failures
 
-                # Of the server's children the shepherd is the one that is not a worker: it began first.
                 shepherd = min(children(server.pid))
                 os.kill(shepherd, signal.SIGKILL)
                 began_again = lambda: "is started again" in (root / "errors").read_text()
@@ -136,6 +209,15 @@ def main(module, mpm):
                 count = len(limits())
                 eventually("and goes on", lambda: len(limits()) > count)
                 assert not load.failures, load.failures
+                eventually("and tells what workers do", lambda: Status(root / "status.sock").ask()["accepted conn"] > before)
+
+                if mpm == "prefork":
+                    before = set(children(server.pid))
+                    began = time.monotonic()
+                    os.kill(max(before), signal.SIGTERM)
+                    eventually("who was ended with its request is replaced", lambda: set(children(server.pid)) - before)
+                    # Not a second later, as httpd does by itself; a machine that is busy takes its time.
+                    print(f"   after {time.monotonic() - began:.2f} s")
 
                 # Workers that die with a request: their turns are not lost.
                 for _ in range(3):

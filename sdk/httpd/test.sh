@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The module in a real Apache httpd: it builds without a warning, holds workers back, lets them go on when its shepherd or a worker is killed, and says what
+# The module in a real Apache httpd: it builds without a warning, holds workers back, says what they do, lets them go on when its shepherd or a worker is killed, and says what
 # is wrong with its directive.
 set -uo pipefail
 cd "$(dirname "$0")"

@@ -1,11 +1,12 @@
-//! The agent: watches applications and databases, finds the task that holds up all others, and cancels that one.
+//! The agent: watches applications, databases and other servers, finds the task that holds up all others, and cancels that one.
 //!
 //! ```text
 //!  ledger ----.                                            .--> events, metrics, status
 //!              >-- source --Scene--> reliever --Decision--<
 //!  PostgreSQL,|      ^                                    '--> cancel: over the application's socket,
 //!  MariaDB,   |      |                                                 with pg_cancel_backend, KILL,
-//!  OpenSearch-'      '------------ outcome ---------------'            POST /_tasks/ID/_cancel
+//!  OpenSearch,|      |                                                 POST /_tasks/ID/_cancel,
+//!  php-fpm ---'      '------------ outcome ---------------'            a signal to a worker
 //! ```
 //!
 //! Nothing waits for it: if it ends, whatever it watched goes on as if it had never been there.
@@ -23,6 +24,7 @@ mod run;
 mod search;
 mod server;
 mod verify;
+mod workers;
 
 // What watches, and what tells: the same here and within an application.
 use plimsoll_engine::{clock, ease, event, events, host, record, source, status, watch};

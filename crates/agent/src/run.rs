@@ -22,6 +22,7 @@ use crate::search::{Elasticsearch, OpenSearch};
 use crate::server::{Adapter, Server};
 use crate::status::Board;
 use crate::watch::{Outlets, Promise, Watch};
+use crate::workers::{Apache, PhpFpm};
 
 /// How long a watch that panicked is left alone.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
@@ -44,7 +45,7 @@ pub fn run(options: Options) -> Result<(), String> {
     let Options { config, events, record } = options;
     if config.apps.is_empty() && config.databases.is_empty() && config.herald.reader == HeraldReader::Off {
         return Err(
-            "there is nothing to watch; add [app.NAME] for a program that keeps a ledger, or [postgres.NAME], [mariadb.NAME], [opensearch.NAME] or [elasticsearch.NAME] for a server, or have the host read: remove reader = \"off\" of [herald]"
+            "there is nothing to watch; add [app.NAME] for a program that keeps a ledger, or a table for a server, as [postgres.NAME], [mariadb.NAME], [opensearch.NAME], [elasticsearch.NAME], [phpfpm.NAME] or [httpd.NAME], or have the host read: remove reader = \"off\" of [herald]"
                 .to_owned(),
         );
     }
@@ -93,6 +94,10 @@ async fn watch(config: Config, events: Events, recorder: Option<Recorder>) -> Re
             DatabaseKind::Elasticsearch { .. } => {
                 tokio::task::spawn_local(keep_watching::<Elasticsearch>(database, outlets))
             }
+            DatabaseKind::PhpFpm { .. } => {
+                tokio::task::spawn_local(keep_watching::<PhpFpm>(database, outlets))
+            }
+            DatabaseKind::Httpd => tokio::task::spawn_local(keep_watching::<Apache>(database, outlets)),
         };
     }
     let directories = match agent.ledgers.as_slice() {
@@ -122,6 +127,8 @@ fn check(database: &Database) -> Result<(), String> {
         DatabaseKind::Elasticsearch { .. } => {
             (Elasticsearch::SOURCE, Elasticsearch::target(database).map(drop))
         }
+        DatabaseKind::PhpFpm { .. } => (PhpFpm::SOURCE, PhpFpm::target(database).map(drop)),
+        DatabaseKind::Httpd => (Apache::SOURCE, Apache::target(database).map(drop)),
     };
     checked.map_err(|why| format!("[{source}.{}]: {why}", database.name))
 }

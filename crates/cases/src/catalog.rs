@@ -4,10 +4,11 @@ use plimsoll_core::config::case::{Case, CaseFile};
 use plimsoll_core::config::parse;
 
 /// Name and file, in the order of the list.
-const FILES: [(&str, &str); 10] = [
+const FILES: [(&str, &str); 12] = [
     ("c1", include_str!("../../../cases/c1.toml")),
     ("c4", include_str!("../../../cases/c4.toml")),
     ("c6", include_str!("../../../cases/c6.toml")),
+    ("c9", include_str!("../../../cases/c9.toml")),
     ("c12", include_str!("../../../cases/c12.toml")),
     ("c13", include_str!("../../../cases/c13.toml")),
     ("c17", include_str!("../../../cases/c17.toml")),
@@ -15,6 +16,7 @@ const FILES: [(&str, &str); 10] = [
     ("c19", include_str!("../../../cases/c19.toml")),
     ("c22", include_str!("../../../cases/c22.toml")),
     ("c23", include_str!("../../../cases/c23.toml")),
+    ("c25", include_str!("../../../cases/c25.toml")),
 ];
 
 /// Their names.

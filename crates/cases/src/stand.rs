@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use plimsoll_core::config::Escalate;
-use plimsoll_core::config::case::{CaseFile, ServerKind};
+use plimsoll_core::config::HttpCall;
+use plimsoll_core::config::case::{CaseFile, ServerKind, Setting};
 use plimsoll_testbed::agent::Agent;
+use plimsoll_testbed::apache::{Php, Site};
 use plimsoll_testbed::clock::Clock;
 use plimsoll_testbed::database::fill::Fill;
 use plimsoll_testbed::database::http::Http;
@@ -28,6 +30,8 @@ pub enum Stand {
     MariaDb(mariadb::Server),
     /// OpenSearch or Elasticsearch.
     Search(search::Server),
+    /// A web site in PHP.
+    Site(Site),
 }
 
 impl Stand {
@@ -41,6 +45,8 @@ impl Stand {
             ServerKind::MariaDb => mariadb::Server::is_there(&mariadb::Options::default()),
             ServerKind::OpenSearch => search::Server::is_there(Product::OpenSearch),
             ServerKind::Elasticsearch => search::Server::is_there(Product::Elasticsearch),
+            ServerKind::Httpd => Site::is_there(Php::Httpd),
+            ServerKind::PhpFpm => Site::is_there(Php::Fpm),
         }
     }
 
@@ -95,6 +101,8 @@ impl Stand {
             }
             ServerKind::OpenSearch => Stand::search(Product::OpenSearch, settings, case).await,
             ServerKind::Elasticsearch => Stand::search(Product::Elasticsearch, settings, case).await,
+            ServerKind::Httpd => Site::start(Php::Httpd, settings, pages(case)?).map(Stand::Site),
+            ServerKind::PhpFpm => Site::start(Php::Fpm, settings, pages(case)?).map(Stand::Site),
         }
     }
 
@@ -114,7 +122,7 @@ impl Stand {
     ///
     /// # Errors
     /// What it says.
-    pub async fn administer(&self, statements: &[String]) -> Result<(), String> {
+    pub async fn administer(&mut self, statements: &[String]) -> Result<(), String> {
         match self {
             Stand::Postgres(server) => {
                 let session = postgres::Session::connect(&server.config("setup")).await?;
@@ -129,6 +137,12 @@ impl Stand {
                 }
             }
             Stand::Search(server) => call(&server.http(), statements).await?,
+            Stand::Site(_) if statements.is_empty() => {}
+            Stand::Site(site) => {
+                let lines = statements.iter().map(|line| line.parse::<Setting>());
+                let lines: Vec<Setting> = lines.collect::<Result<_, String>>()?;
+                site.reconfigure(lines.into_iter().map(|line| (line.name, line.value)))?;
+            }
         }
         Ok(())
     }
@@ -150,6 +164,7 @@ impl Stand {
                 Ok(format!("MariaDB {}", version.first().map_or("", String::as_str)))
             }
             Stand::Search(server) => server.version().await,
+            Stand::Site(site) => site.version(),
         }
     }
 
@@ -174,6 +189,7 @@ impl Stand {
             Stand::Search(server) => {
                 (case.server.kind.as_str(), format!("url = \"http://{}\"", server.http().address))
             }
+            Stand::Site(site) => site.watched(),
         };
         let slo = format!("{{ p99 = \"{}us\" }}", case.slo.0 / 1_000);
         let table = format!("[{kind}.main]\n{keys}\nslo = {slo}\n");
@@ -187,6 +203,7 @@ impl Stand {
     pub async fn load(&self, load: Load) -> Result<Loading, String> {
         match self {
             Stand::Search(server) => load.start(server.http()).await,
+            Stand::Site(site) => load.start(site.http()).await,
             Stand::Postgres(server) => {
                 let mut config = server.config("load");
                 load.start(config.user(APP).clone()).await
@@ -222,6 +239,7 @@ impl Stand {
                 Task::start(&options, name, steps, clock).await
             }
             Stand::Search(server) => Task::start(&server.http(), name, steps, clock).await,
+            Stand::Site(site) => Task::start(&site.http(), name, steps, clock).await,
         }
     }
 }
@@ -232,6 +250,12 @@ async fn call(server: &Http, calls: &[String]) -> Result<(), String> {
         server.call(&text.parse()?).await?;
     }
     Ok(())
+}
+
+/// The pages of a site: names, and what is there.
+fn pages(case: &CaseFile) -> Result<Vec<(String, String)>, String> {
+    let calls = case.server.data.iter().map(|text| text.parse::<HttpCall>());
+    calls.map(|call| call.map(|HttpCall { path, body, .. }| (path, body))).collect()
 }
 
 /// Makes and fills what a case has on a server that speaks HTTP.

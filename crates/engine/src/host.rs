@@ -116,11 +116,16 @@ impl Host {
 
 /// Whether this process is one of this host that began at that time of day (seconds since 1970), and may be read.
 pub fn is_here(pid: u32, began_s: f64) -> bool {
+    began(pid, began_s) && counters(Process::whole(pid)).is_some()
+}
+
+/// Whether this process is one of this host that began at that time of day.
+pub fn began(pid: u32, began_s: f64) -> bool {
     let Some(ticks) = began_ticks(pid) else { return false };
     let Some(booted_s) = booted_s() else { return false };
     let ticks_per_s = rustix::param::clock_ticks_per_second() as f64;
     // Another process with this number would have begun at another time; the server stamps a backend a little after its fork.
-    (booted_s + ticks as f64 / ticks_per_s - began_s).abs() < 2.0 && counters(Process::whole(pid)).is_some()
+    (booted_s + ticks as f64 / ticks_per_s - began_s).abs() < 2.0
 }
 
 /// Threads of a process, so many at most.

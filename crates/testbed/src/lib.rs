@@ -1,11 +1,12 @@
 //! Small real systems to overload: `pages`, a web service with a worker pool, `graph`, a sharded graph store, and `postgres`, a stock
-//! PostgreSQL with those who overload it; `mariadb`, a stock MariaDB, and `search`, a stock OpenSearch or Elasticsearch; `shop`, a whole fleet of services; and `cycle`, which wants a known part of a CPU. (`plimsoll testbed hogs` is the Rust SDK's own, `sdk/rust/testbed`.)
+//! PostgreSQL with those who overload it; `mariadb`, a stock MariaDB, and `search`, a stock OpenSearch or Elasticsearch; `apache`, a stock Apache httpd and a stock php-fpm; `shop`, a whole fleet of services; and `cycle`, which wants a known part of a CPU. (`plimsoll testbed hogs` is the Rust SDK's own, `sdk/rust/testbed`.)
 //!
 //! They are victims, not part of the defence: an overload must show in them as it does in any server, as a
 //! queue that grows. Hence the one exception to "a limit on everything" in this workspace: the queue of `pages`
 //! is unbounded unless told otherwise. It holds at most one request for each open connection or stream.
 
 pub mod agent;
+pub mod apache;
 mod child;
 pub mod cli;
 pub mod clock;

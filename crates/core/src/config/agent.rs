@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use http::uri::PathAndQuery;
+
 use super::admission::Mode;
-use super::dsn::{Dsn, MariaDbUrl, SearchUrl};
+use super::dsn::{Dsn, MariaDbUrl, SearchUrl, StatusAddress};
 use super::objective::SloRef;
 use super::pool::Pool;
 use super::report::{Report, Span};
@@ -116,6 +118,46 @@ table! {
 }
 
 table! {
+    /// A pool of php-fpm, 8.0 or newer, as it is: its configuration needs `pm.status_path` and `pm.status_listen`. To end a request the agent
+    /// has to run on the same host, as root or as the user of the pool.
+    pub struct PhpFpmTable {
+        /// The pool's `pm.status_listen`.
+        status: StatusAddress,
+        /// The pool's `pm.status_path`.
+        path: PathAndQuery = "/status",
+        /// What its requests are promised, or the name of such an objective.
+        slo: SloRef,
+        /// Whether requests are ended, with the worker that has them, or only named, or neither.
+        mode: Mode = "enforce",
+        /// From one look to the next while something is wrong; in calm, three times as long.
+        interval: Nanos ["10ms"..="10s"] = "50ms",
+        /// The pool that it serves. The sentry of this file is told to ease off while the objective is missed and nobody is to blame.
+        pool: Option<String>,
+        /// How much may be cancelled at most.
+        budget: CancelBudget = {},
+    }
+}
+
+table! {
+    /// An Apache httpd, 2.4, with our module in it (`PlimsollStatus`). To end a request the agent has to run on the same host, as root or as the
+    /// user of its workers, and httpd with the MPM `prefork`.
+    pub struct HttpdTable {
+        /// The socket of `PlimsollStatus`.
+        status: StatusAddress,
+        /// What its requests are promised, or the name of such an objective.
+        slo: SloRef,
+        /// Whether requests are ended, with the worker that has them, or only named, or neither.
+        mode: Mode = "enforce",
+        /// From one look to the next while something is wrong; in calm, three times as long.
+        interval: Nanos ["10ms"..="10s"] = "50ms",
+        /// The pool that it serves. The sentry of this file is told to ease off while the objective is missed and nobody is to blame.
+        pool: Option<String>,
+        /// How much may be cancelled at most.
+        budget: CancelBudget = {},
+    }
+}
+
+table! {
     /// Bounds within which whoever errs, errs.
     pub struct CancelBudget {
         /// From one cancellation to the next at least: what the first one freed must have been seen.
@@ -174,18 +216,25 @@ pub enum DatabaseKind {
         /// Likewise.
         tls_ca: Option<PathBuf>,
     },
+    /// A pool of php-fpm.
+    PhpFpm {
+        /// Where its status page is.
+        path: String,
+    },
+    /// Apache httpd with our module.
+    Httpd,
 }
 
-/// A database server or a search engine with its objective.
+/// A server with its objective.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Database {
     /// The NAME in its header.
     pub name: String,
     /// What it is.
     pub kind: DatabaseKind,
-    /// Where it is and who asks.
+    /// Where it is and who asks; of php-fpm and httpd, where they tell their status.
     pub dsn: Dsn,
-    /// What its statements are promised.
+    /// What its statements or requests are promised.
     pub slo: Slo,
     /// Whether statements are cancelled, or only named, or neither.
     pub mode: Mode,
@@ -248,19 +297,23 @@ pub(super) fn apps(
     tables.into_iter().map(app).collect::<Vec<_>>().into_iter().collect()
 }
 
-/// The tables of databases and search engines, a list for each kind.
+/// The tables of servers, a list for each kind.
 pub(super) struct DatabaseTables {
     pub(super) postgres: Vec<(String, PostgresTable)>,
     pub(super) mariadb: Vec<(String, MariaDbTable)>,
     pub(super) opensearch: Vec<(String, SearchTable)>,
     pub(super) elasticsearch: Vec<(String, SearchTable)>,
+    pub(super) phpfpm: Vec<(String, PhpFpmTable)>,
+    pub(super) httpd: Vec<(String, HttpdTable)>,
 }
 
 impl DatabaseTables {
     /// Whether there is none of any kind.
     pub(super) fn is_empty(&self) -> bool {
-        let DatabaseTables { postgres, mariadb, opensearch, elasticsearch } = self;
-        postgres.is_empty() && mariadb.is_empty() && opensearch.is_empty() && elasticsearch.is_empty()
+        let DatabaseTables { postgres, mariadb, opensearch, elasticsearch, phpfpm, httpd } = self;
+        let databases = postgres.is_empty() && mariadb.is_empty();
+        let search = opensearch.is_empty() && elasticsearch.is_empty();
+        databases && search && phpfpm.is_empty() && httpd.is_empty()
     }
 }
 
@@ -283,7 +336,7 @@ pub(super) fn databases(
     root: Node<'_>,
     report: &mut Report,
 ) -> Option<Vec<Database>> {
-    let DatabaseTables { postgres, mariadb, opensearch, elasticsearch } = tables;
+    let DatabaseTables { postgres, mariadb, opensearch, elasticsearch, phpfpm, httpd } = tables;
     type Kind = fn(Option<PathBuf>) -> DatabaseKind;
     let search: [(&str, Kind, _); 2] = [
         ("opensearch", |tls_ca| DatabaseKind::OpenSearch { tls_ca }, opensearch),
@@ -294,6 +347,8 @@ pub(super) fn databases(
     for (section, _, tables) in &search {
         names.extend(tables.iter().map(|(name, _)| (*section, name.as_str())));
     }
+    names.extend(phpfpm.iter().map(|(name, _)| ("phpfpm", name.as_str())));
+    names.extend(httpd.iter().map(|(name, _)| ("httpd", name.as_str())));
     check_names(&names, root, report);
     let mut resolve = |section: &str, name: &str, slo: SloRef, pool: Option<&str>| {
         check_pool(pool, pools, root.at(&[section, name, "pool"]), report);
@@ -349,6 +404,40 @@ pub(super) fn databases(
                 budget,
             }));
         }
+    }
+    // A worker that is told to end has no say in it: there is nothing to escalate to.
+    let escalate = Escalate::Never;
+    for (name, table) in phpfpm {
+        let PhpFpmTable { status: StatusAddress(dsn), path, slo, mode, interval, pool, budget } = table;
+        let slo = resolve("phpfpm", &name, slo, pool.as_deref());
+        let kind = DatabaseKind::PhpFpm { path: path.path().to_owned() };
+        databases.push(slo.map(|slo| Database {
+            name,
+            kind,
+            dsn,
+            slo,
+            mode,
+            escalate,
+            interval,
+            pool,
+            budget,
+        }));
+    }
+    for (name, table) in httpd {
+        let HttpdTable { status: StatusAddress(dsn), slo, mode, interval, pool, budget } = table;
+        let slo = resolve("httpd", &name, slo, pool.as_deref());
+        let kind = DatabaseKind::Httpd;
+        databases.push(slo.map(|slo| Database {
+            name,
+            kind,
+            dsn,
+            slo,
+            mode,
+            escalate,
+            interval,
+            pool,
+            budget,
+        }));
     }
     // Resolved to the end before any is dropped, so that every wrong name is reported.
     databases.into_iter().collect()

@@ -49,7 +49,7 @@ table! {
         /// Lines of its configuration, as in "innodb_buffer_pool_size = 64M".
         settings: Vec<Setting> = [],
         /// Statements by which its tables are made and filled, as the application whose they are. To a server that speaks HTTP, here as
-        /// below, requests: "METHOD PATH BODY".
+        /// below, requests: "METHOD PATH BODY"; of a web site, its pages: "PUT /page.php <?php ...".
         data: Vec<String> = [],
         /// Statements that its administrator runs before, such as grants to the application, which is called `app`.
         grants: Vec<String> = [],
@@ -114,7 +114,8 @@ table! {
 }
 
 table! {
-    /// What others do about such overloads: statements by which the server's administrator sets it up, when the tables are filled.
+    /// What others do about such overloads: statements by which the server's administrator sets it up, when the tables are filled. Of a web
+    /// site, lines of its configuration: "name = value".
     pub struct CaseRemedies {
         /// What people do today: the server's time limits on statements.
         timeout: Vec<String> = [],
@@ -134,6 +135,10 @@ choice! {
         OpenSearch = "opensearch",
         /// Elasticsearch, 7.10.
         Elasticsearch = "elasticsearch",
+        /// PHP in the processes of an Apache httpd 2.4, with our module.
+        Httpd = "httpd",
+        /// A php-fpm behind an Apache httpd.
+        PhpFpm = "phpfpm",
     }
 }
 
@@ -141,6 +146,11 @@ impl ServerKind {
     /// Whether it is spoken to over HTTP; else in SQL.
     pub const fn speaks_http(self) -> bool {
         !matches!(self, ServerKind::Postgres | ServerKind::MariaDb)
+    }
+
+    /// Whether it is a web site, whose pages are files and which is set up by lines of its configuration.
+    pub const fn is_site(self) -> bool {
+        matches!(self, ServerKind::Httpd | ServerKind::PhpFpm)
     }
 }
 
@@ -184,14 +194,21 @@ pub enum CaseStep {
 }
 
 text! {
-    Setting: "a line of a configuration", "name = value", { "pattern": "=" }, |text| match text.split_once('=') {
-        Some((name, value)) if !name.trim().is_empty() && !text.contains(char::is_control) => {
-            Ok(Setting { name: name.trim().to_owned(), value: value.trim().to_owned() })
-        }
-        _ => Err(format!("\"{text}\" is not a line of a configuration; write \"name = value\"")),
-    };
+    Setting: "a line of a configuration", "name = value", { "pattern": "=" }, str::parse;
     Span: "a range", "1..100", { "pattern": r"^-?[0-9]+\.\.-?[0-9]+$" }, str::parse;
     CaseStep: "a step", "wait 30s", { "minLength": 1 }, str::parse;
+}
+
+impl FromStr for Setting {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Setting, String> {
+        match text.split_once('=') {
+            Some((name, value)) if !name.trim().is_empty() && !text.contains(char::is_control) => {
+                Ok(Setting { name: name.trim().to_owned(), value: value.trim().to_owned() })
+            }
+            _ => Err(format!("\"{text}\" is not a line of a configuration; write \"name = value\"")),
+        }
+    }
 }
 
 impl FromStr for Span {
@@ -286,8 +303,17 @@ impl CaseFile {
             (&["remedy", "timeout"], &self.remedy.timeout),
             (&["remedy", "native"], &self.remedy.native),
         ];
+        let kind = self.server.kind;
         let calls = lists.into_iter().flat_map(|(path, list)| list.iter().map(move |call| (path, call)));
-        let wrong = calls.filter_map(|(path, call)| Some((path.to_vec(), call.parse::<HttpCall>().err()?)));
+        let wrong = calls.filter_map(|(path, call)| {
+            let is_line = kind.is_site() && path[0] == "remedy";
+            let why = if is_line { call.parse::<Setting>().err() } else { call.parse::<HttpCall>().err() };
+            Some((path.to_vec(), why?))
+        });
+        let site =
+            [(&["fill"][..], self.fill.0.is_empty()), (&["server", "grants"], self.server.grants.is_empty())];
+        let site = site.into_iter().filter(|&(_, is_empty)| kind.is_site() && !is_empty);
+        let site = site.map(|(path, _)| (path.to_vec(), format!("{kind} has nothing but pages; remove it")));
         let fills = self.fill.0.iter().filter_map(|(name, fill)| {
             let why = match (most(&fill.line), fill.parameters.len()) {
                 (_, 10..) => "a line has nine parameters at most".to_owned(),
@@ -298,7 +324,7 @@ impl CaseFile {
             };
             Some((vec!["fill", name, "parameters"], why))
         });
-        wrong.chain(fills).collect()
+        wrong.chain(fills).chain(site).collect()
     }
 }
 
@@ -432,6 +458,32 @@ mod tests {
             ("opensearch", "postgres", "postgres speaks SQL"),
         ] {
             let error = parse::<Case>(&SEARCH.replace(from, to), "").unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    const SITE: &str = r#"
+        title = "a title"
+        [server]
+        kind = "phpfpm"
+        settings = ["pm.max_children = 8"]
+        data = ["PUT /page.php <?php echo 'x';"]
+        [request.read]
+        http = "GET /page.php"
+        [remedy]
+        timeout = ["request_terminate_timeout = 5s"]
+    "#;
+
+    #[test]
+    fn a_site_has_pages_and_lines() {
+        let Case(case) = parse::<Case>(SITE, "").unwrap_or_else(|e| panic!("{e}")).0;
+        assert!(case.server.kind.is_site() && case.server.kind.speaks_http());
+        for (from, to, said) in [
+            ("\"PUT /page", "\"/page", "is not a request"),
+            ("_timeout = 5s", "_timeout 5s", "is not a line of a configuration"),
+            ("data =", "grants = [\"PUT /x\"]\ndata =", "phpfpm has nothing but pages"),
+        ] {
+            let error = parse::<Case>(&SITE.replace(from, to), "").unwrap_err().to_string();
             assert!(error.contains(said), "{error}");
         }
     }

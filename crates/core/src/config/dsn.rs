@@ -142,6 +142,43 @@ fn check_search(text: &str) -> Result<(), String> {
     after.rsplit_once(':').map_or(Ok(()), |(_, port)| check_port(port))
 }
 
+const STATUS_EXAMPLE: &str = "\"127.0.0.1:9001\"";
+
+/// Where a server tells its status, apart from its work: a host and a port, or the path of a Unix socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusAddress(pub Dsn);
+
+impl Value for StatusAddress {
+    const SHAPE: Shape = Shape::new(
+        || "a host and a port, or the path of a Unix socket".to_owned(),
+        || STATUS_EXAMPLE.to_owned(),
+        || json!({ "type": "string", "minLength": 1, "maxLength": LONGEST }),
+    );
+    fn read(node: Node<'_>, report: &mut Report) -> Option<StatusAddress> {
+        let Some(text) = node.text() else { return node.mismatch(report) };
+        match check_status(text) {
+            Ok(()) => Some(StatusAddress(Dsn(text.to_owned()))),
+            Err(why) => node.fail(report, why),
+        }
+    }
+}
+
+fn check_status(text: &str) -> Result<(), String> {
+    let wrong =
+        |why: &str| Err(format!("{why}; write for example {STATUS_EXAMPLE}, or \"/run/php/status.sock\""));
+    if text.len() > LONGEST || text.contains(|c: char| c.is_control() || c.is_whitespace()) {
+        return wrong("not an address");
+    }
+    if text.starts_with('/') {
+        return Ok(());
+    }
+    match text.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && !host.contains('/') && !port.is_empty() => check_port(port),
+        Some(_) => wrong("not a host and a port"),
+        None => wrong("neither a port nor the path of a socket, from the root on"),
+    }
+}
+
 fn check_mariadb(text: &str) -> Result<(), String> {
     if text.trim().is_empty() || text.len() > LONGEST || text.contains(char::is_control) {
         return Err(format!("write one line of 1 to {LONGEST} bytes, for example {MARIADB_EXAMPLE}"));
@@ -329,6 +366,23 @@ mod tests {
         ] {
             let error = check_search(url).unwrap_err();
             assert!(error.contains(said) && !error.contains("hush"), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_status_has_a_place_of_its_own() {
+        for address in ["127.0.0.1:9001", "[::1]:9001", "php:9001", "/run/php/status.sock"] {
+            assert_eq!(check_status(address), Ok(()), "{address}");
+        }
+        for (address, said) in [
+            ("9001", "neither a port"),
+            ("127.0.0.1:", "not a host"),
+            ("127.0.0.1:99999", "from 1 to 65535"),
+            ("http://127.0.0.1/x:1", "not a host"),
+            ("a b:1", "not an address"),
+        ] {
+            let error = check_status(address).unwrap_err();
+            assert!(error.contains(said), "{address}: {error}");
         }
     }
 }

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use super::Mode;
 use super::agent::{
-    Agent, App, AppTable, Database, DatabaseTables, MariaDbTable, PostgresTable, SearchTable,
+    Agent, App, AppTable, Database, DatabaseTables, HttpdTable, MariaDbTable, PhpFpmTable, PostgresTable,
+    SearchTable,
 };
 use super::class::{Class, ClassTable, Match};
 use super::controller::Controller;
@@ -49,6 +50,10 @@ table! {
         opensearch: Tables<SearchTable>,
         /// Nodes of Elasticsearch, 7.10 or newer, as they are.
         elasticsearch: Tables<SearchTable>,
+        /// Pools of php-fpm, 8.0 or newer, as they are.
+        phpfpm: Tables<PhpFpmTable>,
+        /// Apache httpds, 2.4, with our module.
+        httpd: Tables<HttpdTable>,
     }
 }
 
@@ -84,6 +89,8 @@ impl Derived for Config {
             mariadb: file.mariadb.0,
             opensearch: file.opensearch.0,
             elasticsearch: file.elasticsearch.0,
+            phpfpm: file.phpfpm.0,
+            httpd: file.httpd.0,
         };
         let has_herald = root.value.get_ref().get("herald").is_some();
         let for_agent = has_herald || !file.app.0.is_empty() || !tables.is_empty();

@@ -165,6 +165,23 @@ fn databases_of_several_kinds_have_names_of_their_own() {
 }
 
 #[test]
+fn servers_with_workers_tell_their_status_somewhere() {
+    let text = |name: &str| {
+        format!(
+            "[phpfpm.www]\nstatus = \"127.0.0.1:9001\"\nslo = {{ p99 = \"20ms\" }}\n\
+             [httpd.{name}]\nstatus = \"/run/plimsoll.sock\"\nslo = {{ p99 = \"20ms\" }}"
+        )
+    };
+    let config: Config = read(&text("web"));
+    let kinds: Vec<_> = config.databases.iter().map(|it| (it.name.as_str(), &it.kind)).collect();
+    let fpm = DatabaseKind::PhpFpm { path: "/status".to_owned() };
+    assert_eq!(kinds, [("www", &fpm), ("web", &DatabaseKind::Httpd)]);
+    assert_eq!(config.databases[1].dsn.reveal(), "/run/plimsoll.sock");
+    let error = parse::<Config>(&text("www"), "").unwrap_err().to_string();
+    assert!(error.contains("there is a [phpfpm.www], too"), "{error}");
+}
+
+#[test]
 fn applications_and_databases_share_objectives_by_name() {
     let config: Config = read(
         r#"

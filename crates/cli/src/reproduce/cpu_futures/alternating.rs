@@ -73,7 +73,7 @@ pub fn fig6(settings: Settings) -> Result<Findings, String> {
     let mut runs: [Vec<Run>; 3] = Default::default();
     wait_for(async {
         let text = Text::new(settings.seed)?;
-        let apache = Apache::start(WORKERS, None).await?;
+        let apache = Apache::start(WORKERS, None)?;
         for round in 1..=ROUNDS {
             for ((name, held), runs) in SETTINGS.into_iter().zip(&mut runs) {
                 eprintln!("fig6: round {round} of {ROUNDS}, {name}");

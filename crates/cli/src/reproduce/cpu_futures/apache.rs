@@ -1,23 +1,10 @@
-//! A private Apache httpd 2.4 on a port of loopback, with a page to read and a page that computes. It is ended by its process id,
-//! whatever becomes of this program.
+//! A private Apache httpd with a page to read and a page that computes.
 
-use std::fs::{self, Permissions};
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use tempfile::TempDir;
+use plimsoll_testbed::apache::Httpd;
+use plimsoll_testbed::apache::httpd::{Options, Workers};
 
-use crate::processes::{Process, answers, directory, free_addresses};
-
-/// Where Debian keeps the server and what it loads.
-const PROGRAM: &str = "/usr/sbin/apache2";
-const MODULES: &str = "/usr/lib/apache2/modules";
-/// Ours.
-const MODULE: &str = "mod_plimsoll.so";
-/// Who answers requests, where this program may choose.
-const USER: &str = "www-data";
 /// Page of job class S (section 5.3), 8 KiB.
 pub const STATIC: &str = "/page.html";
 const STATIC_BYTES: usize = 8 << 10;
@@ -38,98 +25,34 @@ pub fn computing(ms: f64) -> String {
 pub struct Apache {
     /// Where it is.
     pub addr: SocketAddr,
-    // It ends before its files go.
-    process: Process,
-    _directory: TempDir,
+    httpd: Httpd,
 }
 
 impl Apache {
     /// Whether this machine has one, with PHP.
     pub fn is_here() -> bool {
-        Path::new(PROGRAM).exists() && php().is_some()
+        Httpd::is_there(&Options::new(Workers::Processes(1))).is_ok()
     }
 
     /// Whether our module is where it looks for modules: `make -C sdk/httpd install`.
     pub fn has_module() -> bool {
-        Path::new(MODULES).join(MODULE).exists()
+        let options = Options { max_slowdown: Some(2.0), ..Options::new(Workers::Processes(1)) };
+        Httpd::is_there(&options).is_ok()
     }
 
-    /// Starts one with so many worker processes, all of them at once: how a pool grows when a server starts is not what is measured. Our module
-    /// holds them to `max_slowdown`, if that is given.
-    pub async fn start(workers: u32, max_slowdown: Option<f64>) -> Result<Apache, String> {
-        let directory = directory()?;
-        let root = directory.path();
-        let [addr] = free_addresses()?;
-        let write = |name: &str, text: &str| {
-            let file = root.join(name);
-            fs::write(&file, text).map_err(|e| format!("cannot write {}: {e}", file.display()))
-        };
-        let pages = root.join("pages");
-        fs::create_dir(&pages).map_err(|e| format!("cannot make {}: {e}", pages.display()))?;
-        write("pages/page.html", &"plimsoll".repeat(STATIC_BYTES / 8))?;
-        write("pages/page.php", COMPUTES)?;
-        // Workers that are another user's must be able to read the pages.
-        fs::set_permissions(root, Permissions::from_mode(0o755)).map_err(|e| e.to_string())?;
-        write("httpd.conf", &conf(root, addr, workers, max_slowdown)?)?;
-        let mut command = Command::new(PROGRAM);
-        command.arg("-f").arg(root.join("httpd.conf")).args(["-D", "FOREGROUND"]);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        // It ends its whole process group, which is its own.
-        let process = Process::start(command)?;
-        let apache = Apache { addr, process, _directory: directory };
-        answers(addr, STATIC, "Apache").await.map_err(|error| {
-            let log = fs::read_to_string(apache._directory.path().join("errors")).unwrap_or_default();
-            format!("{error}\n{log}")
-        })?;
-        Ok(apache)
+    /// Starts one with so many worker processes. Our module holds them to `max_slowdown`, if that is given.
+    pub fn start(workers: u32, max_slowdown: Option<f64>) -> Result<Apache, String> {
+        let pages = vec![
+            (STATIC.to_owned(), "plimsoll".repeat(STATIC_BYTES / 8)),
+            ("/page.php".to_owned(), COMPUTES.to_owned()),
+        ];
+        let options = Options { max_slowdown, pages, ..Options::new(Workers::Processes(workers)) };
+        let httpd = Httpd::start(&options)?;
+        Ok(Apache { addr: httpd.addr(), httpd })
     }
 
     /// The process whose children answer requests.
     pub fn master(&self) -> u32 {
-        self.process.id()
+        self.httpd.pid()
     }
-}
-
-/// The module, whatever its version.
-fn php() -> Option<PathBuf> {
-    let names = fs::read_dir(MODULES).ok()?.flatten().map(|entry| entry.path());
-    names.into_iter().find(|path| {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        name.starts_with("libphp") && name.ends_with(".so")
-    })
-}
-
-fn conf(root: &Path, addr: SocketAddr, workers: u32, max_slowdown: Option<f64>) -> Result<String, String> {
-    let php = php().ok_or("there is no PHP for Apache")?;
-    let (root, php) = (root.display(), php.display());
-    // Who is not root answers under its own name.
-    let user = if rustix::process::geteuid().is_root() {
-        format!("User {USER}\nGroup {USER}\n")
-    } else {
-        String::new()
-    };
-    let ours = max_slowdown.map_or(String::new(), |bound| {
-        format!("LoadModule plimsoll_module {MODULES}/{MODULE}\nPlimsollMaxSlowdown {bound}\n")
-    });
-    Ok(format!(
-        r#"ServerRoot "{root}"
-DefaultRuntimeDir "{root}"
-PidFile "{root}/pid"
-ErrorLog "{root}/errors"
-ServerName localhost
-Listen {addr}
-{user}LoadModule mpm_prefork_module {MODULES}/mod_mpm_prefork.so
-LoadModule authz_core_module {MODULES}/mod_authz_core.so
-LoadModule php_module {php}
-{ours}DocumentRoot "{root}/pages"
-<FilesMatch "\.php$">
-  SetHandler application/x-httpd-php
-</FilesMatch>
-ServerLimit {workers}
-MaxRequestWorkers {workers}
-StartServers {workers}
-MinSpareServers 1
-MaxSpareServers {workers}
-"#
-    ))
 }

@@ -48,7 +48,7 @@ struct Run {
 pub fn fig8(settings: Settings) -> Result<Findings, String> {
     let (alone, alone_s, runs) = wait_for(async {
         let text = Text::new(settings.seed)?;
-        let apache = Apache::start(WORKERS, None).await?;
+        let apache = Apache::start(WORKERS, None)?;
         let alone = alone_cpus(&text).await?;
         let once_s = to_the_end(&text, 1).await?;
         let times = (ALONE.as_secs_f64() / once_s).ceil() as usize;

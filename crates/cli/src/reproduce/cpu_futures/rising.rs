@@ -37,7 +37,7 @@ struct Run {
 pub fn fig7(settings: Settings) -> Result<Findings, String> {
     let (alone, managed, nice) = wait_for(async {
         let text = Text::new(settings.seed)?;
-        let apache = Apache::start(WORKERS, None).await?;
+        let apache = Apache::start(WORKERS, None)?;
         let alone = alone_cpus(&text).await?;
         let mut runs = Vec::new();
         for held in [Held::MaxSlowdown(LIMIT), Held::Nice] {

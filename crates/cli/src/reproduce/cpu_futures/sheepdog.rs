@@ -134,7 +134,7 @@ pub fn sheepdog(settings: Settings) -> Result<Findings, String> {
 async fn run(setting: Setting, mix: u32, seed: u64) -> Result<Run, String> {
     let workers = if let Setting::Static(workers) = setting { workers } else { DEFAULT_WORKERS };
     let of_module = if let Setting::Module(bound) = setting { Some(bound) } else { None };
-    let apache = Apache::start(workers, of_module).await?;
+    let apache = Apache::start(workers, of_module)?;
     let mut watch = Watch::start(apache.master())?;
     let directory = directory()?;
     let [listen, admin, agent_admin] = free_addresses()?;

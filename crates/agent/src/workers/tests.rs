@@ -1,0 +1,139 @@
+//! A real php-fpm whose workers are taken, and given back by the agent. Where there is none the tests say so and pass, but with
+//! `PLIMSOLL_REQUIRE_APACHE=1` they fail.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use plimsoll_core::config::{Config, Database, parse};
+use plimsoll_testbed::apache::fpm::{Fpm as Private, Options};
+use plimsoll_testbed::apache::there_is_none;
+use tokio::net::UnixStream;
+use tokio::time::sleep;
+
+use super::status::Stream;
+use super::{PhpFpm, fastcgi};
+use crate::server::conformance::{self, LOOK, on_one_thread};
+
+type Agent = conformance::Agent<PhpFpm>;
+
+const WORKERS: usize = 4;
+const PAGES: [(&str, &str); 3] = [
+    ("quick.php", "<?php usleep(2000); echo 'ok';"),
+    ("usual.php", "<?php usleep(30000); echo 'ok';"),
+    ("slow.php", "<?php sleep(60); echo 'ok';"),
+];
+
+fn raise() -> Option<Private> {
+    let pages = PAGES.map(|(name, text)| (name.to_owned(), text.to_owned())).to_vec();
+    match Private::start(&Options { workers: WORKERS as u32, pages, ..Options::default() }) {
+        Ok(fpm) => Some(fpm),
+        Err(error) if there_is_none(&error) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn settings(fpm: &Private, more: &str) -> Database {
+    let status = fpm.status();
+    let text = format!("[phpfpm.main]\nstatus = \"{status}\"\nslo = {{ p99 = \"100ms\" }}\n{more}");
+    parse::<Config>(&text, "").unwrap_or_else(|e| panic!("{e}")).0.databases.remove(0)
+}
+
+/// Asks for a page, on a connection of its own.
+async fn ask(fpm: &Private, page: &str) -> std::io::Result<Vec<u8>> {
+    let mut stream: Stream = Box::new(UnixStream::connect(fpm.socket()).await?);
+    let page = fpm.page(page).display().to_string();
+    Ok(fastcgi::get(&mut stream, &page, "token=hush").await?.body)
+}
+
+/// Clients that ask again and again, with a pause; they must always be answered. How often they have been.
+fn clients(fpm: &Rc<Private>, count: usize, page: &'static str, pause: bool) -> Rc<Cell<u64>> {
+    let answered = Rc::new(Cell::new(0));
+    for _ in 0..count {
+        let (fpm, answered) = (Rc::clone(fpm), Rc::clone(&answered));
+        tokio::task::spawn_local(async move {
+            loop {
+                assert_eq!(ask(&fpm, page).await.expect("a victim suffered"), b"ok");
+                answered.set(answered.get() + 1);
+                if pause {
+                    sleep(LOOK).await;
+                }
+            }
+        });
+    }
+    answered
+}
+
+#[test]
+fn who_takes_all_workers_is_ended_and_nobody_else() {
+    on_one_thread(async {
+        let Some(fpm) = raise().map(Rc::new) else { return };
+        let answered = clients(&fpm, 8, "quick.php", true);
+        let agent = Agent::start(settings(&fpm, ""));
+        agent.sees(|watched| watched.looks > 20 && watched.completed > 200).await;
+        assert!(agent.events("").is_empty(), "{:#?}", agent.events(""));
+        let hogs: Vec<_> = (0..WORKERS)
+            .map(|_| {
+                let fpm = Rc::clone(&fpm);
+                tokio::task::spawn_local(async move { ask(&fpm, "slow.php").await })
+            })
+            .collect();
+        let cancel = agent.told("cancel", |_| true).await;
+        assert_eq!(cancel["resource"], "workers", "{cancel:#}");
+        assert_eq!(cancel["about"]["what"], "GET /slow.php?…", "{cancel:#}");
+        assert_eq!(cancel["task"], format!("worker {}", cancel["pid"]));
+        agent.told("released", |_| true).await;
+        let before = answered.get();
+        agent.sees(|_| answered.get() > before + 100).await;
+        for cancel in agent.events("cancel") {
+            assert_eq!(cancel["about"]["what"], "GET /slow.php?…", "{cancel:#}");
+        }
+        let ended = hogs.iter().filter(|hog| hog.is_finished()).count();
+        assert_eq!(ended, agent.events("cancel").len(), "{:#?}", agent.events(""));
+    });
+}
+
+#[test]
+fn of_requests_that_are_alike_none_is_ended() {
+    on_one_thread(async {
+        let Some(fpm) = raise().map(Rc::new) else { return };
+        let _few = clients(&fpm, 2, "usual.php", false);
+        let agent = Agent::start(settings(&fpm, ""));
+        agent.sees(|watched| watched.completed > 100).await;
+        // Each waits for five others.
+        let _many = clients(&fpm, 6 * WORKERS, "usual.php", false);
+        agent.told("regular_overload", |_| true).await;
+        agent.sees(|watched| watched.completed > 1_000).await;
+        assert!(agent.events("cancel").is_empty(), "{:#?}", agent.events("cancel"));
+    });
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    on_one_thread(async {
+        let Some(fpm) = raise() else { return };
+        let agent = Agent::start(settings(&fpm, "path = \"/elsewhere\""));
+        let missing = |event: &serde_json::Value| {
+            event["reason"].as_str().unwrap().contains("pm.status_path = /elsewhere")
+        };
+        agent.told("adapter_error", missing).await;
+        let able = Agent::start(settings(&fpm, ""));
+        able.sees(|watched| watched.looks > 20).await;
+        assert!(able.events("").is_empty(), "{:#?}", able.events(""));
+    });
+}
+
+#[test]
+fn a_server_that_is_killed_and_comes_back_is_watched_again() {
+    on_one_thread(async {
+        let Some(mut fpm) = raise() else { return };
+        let agent = Agent::start(settings(&fpm, ""));
+        agent.sees(|watched| watched.looks > 5).await;
+        fpm.stop(true);
+        agent.told("adapter_error", |event| event["reason"].as_str().unwrap().contains("refused")).await;
+        agent.sees(|watched| watched.errors > 2 && watched.trouble.is_some()).await;
+        fpm.resume().unwrap();
+        let looks = agent.sees(|_| true).await.looks;
+        agent.sees(|watched| watched.trouble.is_none() && watched.looks > looks + 5).await;
+        assert!(agent.events("adapter_error").len() < 10, "told, not repeated: {:#?}", agent.events(""));
+    });
+}

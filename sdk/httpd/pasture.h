@@ -1,0 +1,62 @@
+/*
+ * SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * What workers and the shepherd share, and what tells of it.
+ */
+#ifndef PLIMSOLL_PASTURE_H
+#define PLIMSOLL_PASTURE_H
+
+#include <stdatomic.h>
+#include <sys/types.h>
+#include <sys/un.h>
+#include <time.h>
+
+/* The most workers that are known. Those beyond never wait, and are not told of. */
+#define MOST_WORKERS 4096
+/* The longest path of a socket. */
+#define STATUS_LONGEST (sizeof((struct sockaddr_un *)0)->sun_path - 1)
+
+/* A thread that serves requests. */
+struct place {
+    atomic_int tid;     /* 0: free */
+    atomic_uint turns;  /* so many have begun here; a turn's number is never 0 */
+    atomic_uint has;    /* the turn that it has, 0: none */
+    atomic_uint serves; /* the number of the request that it serves, 0: none */
+    atomic_llong since_ns; /* since when; CLOCK_MONOTONIC, in nanoseconds */
+    atomic_llong took_ns;  /* how long the last one took */
+    int pid;               /* its process */
+    long long began_s;     /* when that began, in seconds since 1970 */
+    char method[16];       /* what it serves, without what follows a `?` */
+    char path[128];
+};
+
+/* What workers and shepherd share. */
+struct pasture {
+    atomic_uint limit;
+    atomic_llong limit_until; /* CLOCK_MONOTONIC, in nanoseconds */
+    atomic_uint working; /* with those to whom a turn was handed */
+    atomic_uint handed;  /* turns for those who wait, not taken yet */
+    atomic_uint waiting;
+    atomic_uint turn; /* a futex: changes when somebody may go on */
+    atomic_int held_back; /* somebody had to wait since the last look */
+    atomic_uint places;   /* so many of them were ever used */
+    atomic_ullong requests; /* so many have begun */
+    long long began_s;      /* when the server did, in seconds since 1970 */
+    int threaded;           /* whether several workers share a process */
+    int replaces;           /* whether processes that end are replaced at once */
+    struct place place[MOST_WORKERS];
+};
+
+static inline long long now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+/* Listens at a path, which is then that user's, unless that is -1, and nobody else's. -1 with errno if it cannot be. */
+int status_listen(const char *path, uid_t owner);
+
+/* Answers who asks at the socket, until then (CLOCK_MONOTONIC, in nanoseconds) or a signal; only waits if the socket is -1. */
+void status_answer(int listener, const struct pasture *pasture, long long until);
+
+#endif
