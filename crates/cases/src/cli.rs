@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 use plimsoll_core::Nanos;
-use plimsoll_core::config::case::CaseFile;
+use plimsoll_core::config::case::{CaseFile, Switch};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::judge::judge;
@@ -80,6 +80,7 @@ fn list(json: bool) -> Result<(), String> {
         let case = |(name, case): &(&str, CaseFile)| {
             serde_json::json!({
                 "case": name, "title": case.title, "server": case.server.kind.as_str(), "paper": case.paper,
+                "heavy": case.heavy == Switch::Yes,
                 "missing": Stand::is_there(case.server.kind).err(),
             })
         };
@@ -87,7 +88,8 @@ fn list(json: bool) -> Result<(), String> {
         return Ok(());
     }
     for (name, case) in &cases {
-        println!("{name:4} {:9} {}", case.server.kind.as_str(), case.title);
+        let heavy = if case.heavy == Switch::Yes { " (heavy)" } else { "" };
+        println!("{name:4} {:13} {}{heavy}", case.server.kind.as_str(), case.title);
     }
     let mut missing: Vec<String> =
         cases.iter().filter_map(|(_, case)| Stand::is_there(case.server.kind).err()).collect();

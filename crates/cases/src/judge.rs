@@ -4,7 +4,7 @@ use plimsoll_core::Nanos;
 use plimsoll_core::config::case::CaseFile;
 use plimsoll_testbed::database::judge::{missed, over};
 use plimsoll_testbed::database::request::{Figures, Outcome as Became, Request};
-use plimsoll_testbed::database::task::How;
+use plimsoll_testbed::database::task::{Ending, How};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -98,8 +98,7 @@ pub fn judge(case: &CaseFile, plan: &Plan, remedy: Option<Remedy>, run: &Outcome
     let missed = missed(&run.requests, case.slo, plan.trigger_at).filter(|_| remedy.is_some());
     let is_over =
         missed.and_then(|missed| over(&run.requests, case.slo, missed)).filter(|&over| over < plan.length);
-    let ended = |how: &How| matches!(how, How::Cancelled | How::Terminated);
-    let first = run.endings.iter().filter(|task| ended(&task.how)).map(|task| task.to).min();
+    let first = run.endings.iter().filter(|task| task.was_ended()).map(|task| task.to).min();
     let seconds = || {
         (0..plan.length.0 / 1_000_000_000).map(|s| {
             let [from, to] = [s, s + 1].map(Nanos::from_secs);
@@ -116,7 +115,7 @@ pub fn judge(case: &CaseFile, plan: &Plan, remedy: Option<Remedy>, run: &Outcome
         missed_s: missed.map(|missed| missed.since(plan.trigger_at).as_secs_f64()),
         recovery_s: missed.zip(is_over).map(|(missed, over)| over.since(missed).as_secs_f64()),
         action_s: missed.zip(first).map(|(missed, first)| first.as_secs_f64() - missed.as_secs_f64()),
-        right: run.endings.iter().all(|task| ended(&task.how) == (Some(&task.name) == case.culprit.as_ref())),
+        right: is_right(&run.endings, case.culprit.as_deref()),
         requests_ended: run.requests.iter().filter(|it| is_ended(it)).count(),
         throughput_per_s: figures.throughput_per_s,
         p50_ms: figures.p50_ms,
@@ -166,6 +165,14 @@ fn elsewhere(plan: &Plan, run: &Outcome) -> Figures {
     )
 }
 
+/// Whether the culprit was ended, if there is one, and nobody else. Of several copies of it one may do: then all is well again, and the others are
+/// in nobody's way.
+fn is_right(endings: &[Ending], culprit: Option<&str>) -> bool {
+    let ended = || endings.iter().filter(|task| task.was_ended()).map(|task| task.name.as_str());
+    ended().all(|name| Some(name) == culprit)
+        && culprit.is_none_or(|culprit| ended().any(|name| name == culprit) || endings.is_empty())
+}
+
 fn ratio(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     a.zip(b).filter(|&(_, b)| b > 0.0).map(|(a, b)| a / b)
 }
@@ -174,9 +181,12 @@ fn share_pct(part: usize, whole: usize) -> f64 {
     100.0 * part as f64 / whole.max(1) as f64
 }
 
-/// PostgreSQL's 57014 and 57P01, MariaDB's 70100.
+/// PostgreSQL's 57014 and 57P01, MariaDB's 70100, and what servers say over HTTP.
 fn is_ended(request: &Request) -> bool {
-    matches!(request.outcome, Became::Failed(state) if [b"57014", b"57P01", b"70100"].contains(&&state))
+    match request.outcome {
+        Became::Failed(state) => [b"57014", b"57P01", b"70100"].contains(&&state),
+        outcome => outcome == Became::Ended,
+    }
 }
 
 fn words(how: &How) -> String {
@@ -203,8 +213,6 @@ fn cancelled(event: &Value, began_s: f64) -> Option<Cancelled> {
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
-
-    use plimsoll_testbed::database::task::Ending;
 
     use super::*;
     use crate::catalog;
@@ -258,5 +266,15 @@ mod tests {
         assert_eq!((judged.right, judged.requests_ended, judged.recovery_s), (false, 1, None));
         assert!((judged.dropped_pct - 0.2).abs() < 1e-9);
         assert_eq!(judged.falls_short().len(), 3, "{:?}", judged.falls_short());
+    }
+
+    #[test]
+    fn of_several_copies_of_a_culprit_one_is_enough() {
+        let ending = |name: &str, how| Ending { name: name.to_owned(), pid: 7, from: MS(1), to: MS(2), how };
+        let copies = [ending("hog", How::Cancelled), ending("hog", How::Finished)];
+        assert!(is_right(&copies, Some("hog")) && !is_right(&copies, None));
+        assert!(!is_right(&copies[1..], Some("hog")) && is_right(&copies[1..], None));
+        let other = [copies.as_slice(), &[ending("report", How::Terminated)]].concat();
+        assert!(!is_right(&other, Some("hog")));
     }
 }
