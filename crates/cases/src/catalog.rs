@@ -4,10 +4,11 @@ use plimsoll_core::config::case::{Case, CaseFile};
 use plimsoll_core::config::parse;
 
 /// Name and file, in the order of the list.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 7] = [
     ("c1", include_str!("../../../cases/c1.toml")),
     ("c4", include_str!("../../../cases/c4.toml")),
     ("c6", include_str!("../../../cases/c6.toml")),
+    ("c16", include_str!("../../../cases/c16.toml")),
     ("c17", include_str!("../../../cases/c17.toml")),
     ("c18", include_str!("../../../cases/c18.toml")),
     ("c19", include_str!("../../../cases/c19.toml")),
@@ -44,7 +45,7 @@ mod tests {
         }
         assert_eq!(
             find("c99").unwrap_err(),
-            "there is no case `c99`; write one of c1, c4, c6, c17, c18, c19"
+            "there is no case `c99`; write one of c1, c4, c6, c16, c17, c18, c19"
         );
     }
 

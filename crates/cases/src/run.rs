@@ -92,7 +92,7 @@ pub struct Outcome {
 /// # Errors
 /// What could not be started, in words.
 pub async fn run(case: &CaseFile, remedy: Option<Remedy>, plan: &Plan) -> Result<Outcome, String> {
-    let stand = Stand::set(case).await?;
+    let mut stand = Stand::set(case).await?;
     let version = stand.version().await?;
     if let Some(remedy) = remedy {
         stand.administer(remedy.statements(case)).await?;

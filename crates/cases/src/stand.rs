@@ -13,7 +13,7 @@ use plimsoll_testbed::database::loading::Loading;
 use plimsoll_testbed::database::task::{Step, Task};
 use plimsoll_testbed::postgres::agent::{ROLE, make_role};
 use plimsoll_testbed::search::{self, Product};
-use plimsoll_testbed::{mariadb, postgres};
+use plimsoll_testbed::{etcd, mariadb, postgres};
 
 /// Whose the tables are, and the load.
 const APP: &str = "app";
@@ -28,6 +28,8 @@ pub enum Stand {
     MariaDb(mariadb::Server),
     /// OpenSearch or Elasticsearch.
     Search(search::Server),
+    /// etcd, and whom clients ask: itself, or a sentry in front of it.
+    Etcd(etcd::Server, etcd::Target),
 }
 
 impl Stand {
@@ -41,6 +43,7 @@ impl Stand {
             ServerKind::MariaDb => mariadb::Server::is_there(&mariadb::Options::default()),
             ServerKind::OpenSearch => search::Server::is_there(Product::OpenSearch),
             ServerKind::Elasticsearch => search::Server::is_there(Product::Elasticsearch),
+            ServerKind::Etcd => etcd::Server::is_there(),
         }
     }
 
@@ -95,6 +98,16 @@ impl Stand {
             }
             ServerKind::OpenSearch => Stand::search(Product::OpenSearch, settings, case).await,
             ServerKind::Elasticsearch => Stand::search(Product::Elasticsearch, settings, case).await,
+            ServerKind::Etcd => {
+                let stand = etcd::Server::start(&etcd::Options { settings })?;
+                let target = etcd::Target { address: stand.address(), timeout: None };
+                let mut session = etcd::Session::connect(&target).await?;
+                for line in server.data.iter().chain(&server.grants) {
+                    let operation = line.parse()?;
+                    session.run(&operation, &[]).await.map_err(|status| format!("{line}: {status}"))?;
+                }
+                Ok(Stand::Etcd(stand, target))
+            }
         }
     }
 
@@ -114,7 +127,7 @@ impl Stand {
     ///
     /// # Errors
     /// What it says.
-    pub async fn administer(&self, statements: &[String]) -> Result<(), String> {
+    pub async fn administer(&mut self, statements: &[String]) -> Result<(), String> {
         match self {
             Stand::Postgres(server) => {
                 let session = postgres::Session::connect(&server.config("setup")).await?;
@@ -129,6 +142,14 @@ impl Stand {
                 }
             }
             Stand::Search(server) => call(&server.http(), statements).await?,
+            // An etcd has no limits of its own; its clients have.
+            Stand::Etcd(_, target) => {
+                for statement in statements {
+                    let limit = statement.strip_prefix("timeout ");
+                    let limit = limit.ok_or_else(|| format!("\"{statement}\": write \"timeout 5s\""))?;
+                    target.timeout = Some(limit.parse()?);
+                }
+            }
         }
         Ok(())
     }
@@ -150,18 +171,21 @@ impl Stand {
                 Ok(format!("MariaDB {}", version.first().map_or("", String::as_str)))
             }
             Stand::Search(server) => server.version().await,
+            Stand::Etcd(server, _) => server.version(),
         }
     }
 
-    /// Starts an agent that watches it, with the rights that the docs ask for and no more.
+    /// Starts an agent that watches it, with the rights that the docs ask for and no more. Nothing watches an etcd from beside it: a sentry
+    /// comes between it and its clients, so what that costs counts.
     ///
     /// # Errors
     /// Where it does not start.
-    pub fn watch(&self, case: &CaseFile, program: &Path) -> Result<Agent, String> {
+    pub fn watch(&mut self, case: &CaseFile, program: &Path) -> Result<Agent, String> {
         let escalate = match case.escalate {
             Escalate::Never => "never",
             Escalate::Terminate => "terminate",
         };
+        let slo = format!("{{ p99 = \"{}us\" }}", case.slo.0 / 1_000);
         let (kind, keys) = match self {
             Stand::Postgres(server) => {
                 let dsn = format!("postgres://{ROLE}@127.0.0.1:{}/postgres", server.port());
@@ -174,8 +198,14 @@ impl Stand {
             Stand::Search(server) => {
                 (case.server.kind.as_str(), format!("url = \"http://{}\"", server.http().address))
             }
+            Stand::Etcd(server, target) => {
+                let servers = server.address();
+                let tables = format!("[pool.kv]\nservers = [\"{servers}\"]\n\n[etcd.main]\nslo = {slo}\n");
+                let (sentry, address) = Agent::sentry(program, &tables)?;
+                target.address = address;
+                return Ok(sentry);
+            }
         };
-        let slo = format!("{{ p99 = \"{}us\" }}", case.slo.0 / 1_000);
         let table = format!("[{kind}.main]\n{keys}\nslo = {slo}\n");
         Agent::start(program, &table)
     }
@@ -187,6 +217,7 @@ impl Stand {
     pub async fn load(&self, load: Load) -> Result<Loading, String> {
         match self {
             Stand::Search(server) => load.start(server.http()).await,
+            Stand::Etcd(_, target) => load.start(target.clone()).await,
             Stand::Postgres(server) => {
                 let mut config = server.config("load");
                 load.start(config.user(APP).clone()).await
@@ -222,6 +253,7 @@ impl Stand {
                 Task::start(&options, name, steps, clock).await
             }
             Stand::Search(server) => Task::start(&server.http(), name, steps, clock).await,
+            Stand::Etcd(_, target) => Task::start(target, name, steps, clock).await,
         }
     }
 }

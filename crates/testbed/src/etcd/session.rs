@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use futures_util::future::join_all;
 use http::uri::PathAndQuery;
 use plimsoll_core::Nanos;
 use plimsoll_sentry::etcd::message::RangeRequest;
@@ -20,6 +21,8 @@ use crate::database::{self, Database};
 
 /// Keys that are made at once; etcd takes 128 in a transaction.
 const AT_ONCE: u64 = 100;
+/// Who does so at the same time.
+const WRITERS: u64 = 8;
 /// With which a sentry's words begin that it tells who was cancelled.
 const CANCELLED: &str = "cancelled:";
 
@@ -32,7 +35,8 @@ pub struct Target {
     pub timeout: Option<Nanos>,
 }
 
-/// A connection.
+/// A connection, shared by its clones.
+#[derive(Clone)]
 pub struct Session {
     grpc: Grpc<Channel>,
     timeout: Option<Nanos>,
@@ -88,19 +92,34 @@ impl Session {
         }
     }
 
-    async fn fill(&mut self, prefix: &str, keys: u64, size: usize) -> Result<(), Status> {
-        for first in (0..keys).step_by(AT_ONCE as usize) {
-            let put = |i: u64| {
-                let op = Op::Put(PutRequest { key: format!("{prefix}{i}").into(), value: value(i, size), lease: 0 });
-                RequestOp { request: Some(op) }
-            };
-            let success = (first..keys.min(first + AT_ONCE)).map(put).collect();
-            self.ask::<_, TxnResponse>("/etcdserverpb.KV/Txn", TxnRequest { success }).await?;
-        }
-        Ok(())
+    /// The connection, for what streams.
+    pub fn grpc(&self) -> Grpc<Channel> {
+        self.grpc.clone()
     }
 
-    async fn ask<A, B>(&mut self, path: &'static str, message: A) -> Result<B, Status>
+    async fn fill(&self, prefix: &str, keys: u64, size: usize) -> Result<(), Status> {
+        let fill = |first: u64| {
+            let mut session = self.clone();
+            async move {
+                for first in (first * AT_ONCE..keys).step_by((WRITERS * AT_ONCE) as usize) {
+                    let put = |i: u64| {
+                        let (key, value) = (format!("{prefix}{i}").into(), value(i, size));
+                        RequestOp { request: Some(Op::Put(PutRequest { key, value, lease: 0 })) }
+                    };
+                    let success = (first..keys.min(first + AT_ONCE)).map(put).collect();
+                    session.ask::<_, TxnResponse>("/etcdserverpb.KV/Txn", TxnRequest { success }).await?;
+                }
+                Ok(())
+            }
+        };
+        join_all((0..WRITERS).map(fill)).await.into_iter().collect()
+    }
+
+    /// Calls a method of one request and one answer.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn ask<A, B>(&mut self, path: &'static str, message: A) -> Result<B, Status>
     where
         A: Message + Default + 'static,
         B: Message + Default + 'static,
@@ -134,7 +153,7 @@ impl Database for Target {
     type Session = Session;
 
     async fn open(&self, kinds: &[Kind]) -> Result<Prepared, String> {
-        let operations = kinds.iter().map(|kind| kind.sql.parse()).collect::<Result<_, String>>()?;
+        let operations = kinds.iter().map(|kind| kind.text.parse()).collect::<Result<_, String>>()?;
         Ok(Prepared { session: Session::connect(self).await?, operations, closed: false })
     }
 
@@ -155,7 +174,10 @@ impl database::Client for Prepared {
                 self.closed = true;
                 Outcome::Lost
             }
-            Err(status) => Outcome::Failed(state(status.code())),
+            Err(status) => match how(&status) {
+                How::Cancelled => Outcome::Ended,
+                _ => Outcome::Grpc(status.code() as i32),
+            },
         }
     }
 }
@@ -174,11 +196,6 @@ impl database::Session for Session {
     async fn closed(&mut self) -> How {
         std::future::pending().await
     }
-}
-
-/// A gRPC status, as five digits.
-fn state(code: Code) -> [u8; 5] {
-    format!("{:05}", code as i32).into_bytes().try_into().unwrap_or_default()
 }
 
 /// A sentry's word, or its own client's limit.
