@@ -103,7 +103,7 @@ impl Stand {
                 let target = etcd::Target { address: stand.address(), timeout: None };
                 let mut session = etcd::Session::connect(&target).await?;
                 for line in server.data.iter().chain(&server.grants) {
-                    let operation = line.parse()?;
+                    let operation: etcd::Operation = line.parse()?;
                     session.run(&operation, &[]).await.map_err(|status| format!("{line}: {status}"))?;
                 }
                 Ok(Stand::Etcd(stand, target))

@@ -261,11 +261,12 @@ mod tests {
         Running { id, began: Nanos::from_millis(began_ms), method, ask, client }
     }
 
-    /// An etcd on virtual time: eight requests end at each look, after so long.
+    /// An etcd on virtual time: eight requests come between two looks, and each takes as long as is said.
     struct Store {
         account: Account,
         reliever: Reliever,
         scene: Scene,
+        under_way: Vec<Running>,
         ms: u64,
         next: u64,
         calm: bool,
@@ -278,23 +279,27 @@ mod tests {
                 account: Account::new(LIMIT),
                 reliever: Reliever::new(Terms::new(slo)),
                 scene: Scene::default(),
+                under_way: Vec::new(),
                 ms: 10_000,
                 next: 1_000,
                 calm: true,
             }
         }
 
-        fn look(&mut self, took_ms: u64, one: Ask, beside: &[Running]) -> Option<u64> {
+        /// Looks while these are under way, too; whom the engine would end.
+        fn look(&mut self, takes_ms: u64, one: Ask, beside: &[Running]) -> Option<u64> {
+            for came_ms in (0..LOOK_MS).step_by(5).flat_map(|ms| [ms, ms + 2]) {
+                self.under_way.push(request(self.next, self.ms + came_ms, Method::Range, Some(one)));
+                self.next += 1;
+            }
             self.ms += LOOK_MS;
-            let ended = |i: u64| Ended {
-                request: request(self.next + i, self.ms - took_ms, Method::Range, Some(one)),
-                took: Nanos::from_millis(took_ms),
-                answered: true,
-            };
-            let mut seen =
-                Now { ended: (0..8).map(ended).collect(), running: beside.to_vec(), ..Now::default() };
-            self.next += 8;
             let now = Nanos::from_millis(self.ms);
+            let took = Nanos::from_millis(takes_ms);
+            let is_over = |running: &mut Running| now.since(running.began) >= took;
+            let ended = self.under_way.extract_if(.., is_over);
+            let ended = ended.map(|request| Ended { request, took, answered: true }).collect();
+            let running = [&self.under_way, beside].concat();
+            let mut seen = Now { ended, running, ..Now::default() };
             self.account.look(now, &mut seen, self.calm, &mut self.scene);
             let decision = self.reliever.look(now, &self.scene);
             self.calm = decision.state == State::Calm;

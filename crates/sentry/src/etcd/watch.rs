@@ -53,11 +53,13 @@ pub async fn watch_all(thread: Rc<Thread>) {
 
 /// Where events go. One who cannot write them must not keep a worker from serving.
 fn events(path: Option<&Path>) -> Events {
-    let (events, _) = Events::open(path).or_else(|error| {
-        log::error!(error:%; "events are only logged");
-        Events::open(None)
-    });
-    events
+    match Events::open(path) {
+        Ok((events, _)) => events,
+        Err(error) => {
+            log::error!(error:%; "events are only logged");
+            Events::default()
+        }
+    }
 }
 
 fn promise(guard: &Guard) -> Promise {
