@@ -216,11 +216,11 @@ async fn a_range_that_holds_up_everybody_is_ended_and_nothing_else_is() {
     let lock = || LockRequest { name: b"lock".to_vec() };
     let held: LockResponse = session.ask("/v3lockpb.Lock/Lock", lock()).await.unwrap();
     let mut waiting = session.clone();
-    let waiting = tokio::spawn(async move { waiting.ask::<_, LockResponse>("/v3lockpb.Lock/Lock", lock()).await });
+    let waiting =
+        tokio::spawn(async move { waiting.ask::<_, LockResponse>("/v3lockpb.Lock/Lock", lock()).await });
 
     let over = Arc::new(AtomicBool::new(false));
-    let hogs: Vec<_> =
-        (0..3).map(|_| tokio::spawn(hog(sentry.target.clone(), Arc::clone(&over)))).collect();
+    let hogs: Vec<_> = (0..3).map(|_| tokio::spawn(hog(sentry.target.clone(), Arc::clone(&over)))).collect();
     others(&mut session, || sentry.cancelled() > 0).await;
     over.store(true, Relaxed);
     let mut told = Vec::new();

@@ -248,12 +248,7 @@ mod tests {
 
     fn range(asks: &Asks, range_end: &[u8], sort_order: i32) -> Ask {
         let range_end = range_end.to_vec();
-        asks.read(&RangeRequest {
-            key: b"item-".to_vec(),
-            range_end,
-            sort_order,
-            ..RangeRequest::default()
-        })
+        asks.read(&RangeRequest { key: b"item-".to_vec(), range_end, sort_order, ..RangeRequest::default() })
     }
 
     fn request(id: u64, began_ms: u64, method: Method, ask: Option<Ask>) -> Running {

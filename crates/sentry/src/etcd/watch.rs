@@ -152,8 +152,9 @@ impl Source for Members {
 
     async fn cancel(&mut self, task: u64, _: u32, _: &str, _: u32) -> Sent {
         let what = self.account.words(task).map_or_else(|| "a range".to_owned(), |told| told.what);
-        let why =
-            format!("cancelled: {what}, held up all other requests; ask for fewer keys, without sorting them");
+        let why = format!(
+            "cancelled: {what}, held up all other requests; ask for fewer keys, without sorting them"
+        );
         if self.guard.end(task, &why) { Sent::Told } else { Sent::Gone }
     }
 

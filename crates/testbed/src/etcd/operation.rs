@@ -33,7 +33,8 @@ impl FromStr for Operation {
 
     fn from_str(text: &str) -> Result<Operation, String> {
         let wrong = |why: String| format!("\"{text}\": {why}; {FORMS}");
-        let (what, rest) = text.trim().split_once(' ').ok_or_else(|| wrong("something is missing".to_owned()))?;
+        let (what, rest) =
+            text.trim().split_once(' ').ok_or_else(|| wrong("something is missing".to_owned()))?;
         let mut words = rest.split_whitespace();
         let mut word = |what: &str| words.next().ok_or_else(|| wrong(format!("there is no {what}")));
         let operation = match what {
@@ -44,9 +45,10 @@ impl FromStr for Operation {
                 let keys = keys.parse().map_err(|_| wrong(format!("`{keys}` is no number of keys")))?;
                 let size = match words.next() {
                     None => 100,
-                    Some(size) => size.strip_prefix("size=").and_then(|size| size.parse().ok()).ok_or_else(|| {
-                        wrong(format!("`{size}` is no size"))
-                    })?,
+                    Some(size) => size
+                        .strip_prefix("size=")
+                        .and_then(|size| size.parse().ok())
+                        .ok_or_else(|| wrong(format!("`{size}` is no size")))?,
                 };
                 Operation::Fill { prefix, keys, size }
             }
@@ -61,12 +63,14 @@ impl FromStr for Operation {
                         ("keys", "") => range.keys_only = true,
                         ("serializable", "") => range.serializable = true,
                         ("limit", limit) => {
-                            range.limit = limit.parse().map_err(|_| wrong(format!("`{option}` is no limit")))?;
+                            range.limit =
+                                limit.parse().map_err(|_| wrong(format!("`{option}` is no limit")))?;
                         }
                         ("sort", by) => {
                             let known = ["key", "version", "create", "mod", "value"];
                             let target = known.iter().position(|&known| known == by);
-                            range.sort_target = target.ok_or_else(|| wrong(format!("`{option}` is no order")))? as i32;
+                            range.sort_target =
+                                target.ok_or_else(|| wrong(format!("`{option}` is no order")))? as i32;
                             range.sort_order = range.sort_order.max(1);
                         }
                         _ => return Err(wrong(format!("`{option}` is unknown"))),
@@ -85,7 +89,9 @@ impl FromStr for Operation {
 
 /// The text with its parameters.
 pub(super) fn with(text: &str, parameters: &[i64]) -> String {
-    let number = |text: String, (i, parameter): (usize, &i64)| text.replace(&format!("?{}", i + 1), &parameter.to_string());
+    let number = |text: String, (i, parameter): (usize, &i64)| {
+        text.replace(&format!("?{}", i + 1), &parameter.to_string())
+    };
     parameters.iter().enumerate().fold(text.to_owned(), number)
 }
 
@@ -110,7 +116,8 @@ mod tests {
 
     #[test]
     fn operations_read_as_meant() {
-        let Ok(Operation::Range(asked, true)) = "range item-?1 prefix sort=value limit=10 descend".parse() else {
+        let Ok(Operation::Range(asked, true)) = "range item-?1 prefix sort=value limit=10 descend".parse()
+        else {
             panic!("it is a range");
         };
         assert_eq!((asked.limit, asked.sort_order, asked.sort_target), (10, 2, 4));

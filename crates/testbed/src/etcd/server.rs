@@ -153,7 +153,8 @@ impl Server {
     pub fn version(&self) -> Result<String, String> {
         let said = self.get("/version").ok_or("etcd does not say which version it is")?;
         let body = said.split("\r\n\r\n").nth(1).unwrap_or_default();
-        let version: serde_json::Value = serde_json::from_str(body.trim()).map_err(|e| format!("{e}: {body}"))?;
+        let version: serde_json::Value =
+            serde_json::from_str(body.trim()).map_err(|e| format!("{e}: {body}"))?;
         Ok(format!("etcd {}", version["etcdserver"].as_str().unwrap_or_default()))
     }
 

@@ -48,8 +48,10 @@ impl Session {
     /// # Errors
     /// Why not.
     pub async fn connect(target: &Target) -> Result<Session, String> {
-        let endpoint = Endpoint::from_shared(format!("http://{}", target.address)).map_err(|e| e.to_string())?;
-        let channel = endpoint.connect().await.map_err(|e| format!("cannot connect to {}: {e}", target.address))?;
+        let endpoint =
+            Endpoint::from_shared(format!("http://{}", target.address)).map_err(|e| e.to_string())?;
+        let channel =
+            endpoint.connect().await.map_err(|e| format!("cannot connect to {}: {e}", target.address))?;
         // A range may be as long as it likes.
         let grpc = Grpc::new(channel).max_decoding_message_size(usize::MAX);
         Ok(Session { grpc, timeout: target.timeout })
@@ -131,7 +133,10 @@ impl Session {
             request.set_timeout(timeout.into());
         }
         let codec = ProstCodec::<A, B>::default();
-        self.grpc.unary(request, PathAndQuery::from_static(path), codec).await.map(tonic::Response::into_inner)
+        self.grpc
+            .unary(request, PathAndQuery::from_static(path), codec)
+            .await
+            .map(tonic::Response::into_inner)
     }
 }
 
