@@ -98,7 +98,7 @@ impl Gathered {
             return self.end();
         }
         let request = RangeRequest::decode(message.get(..length)?).ok();
-        self.end();
+        (self.over, self.bytes) = (true, Vec::new());
         request
     }
 
