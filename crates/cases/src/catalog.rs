@@ -4,14 +4,18 @@ use plimsoll_core::config::case::{Case, CaseFile};
 use plimsoll_core::config::parse;
 
 /// Name and file, in the order of the list.
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 11] = [
     ("c1", include_str!("../../../cases/c1.toml")),
     ("c4", include_str!("../../../cases/c4.toml")),
     ("c6", include_str!("../../../cases/c6.toml")),
+    ("c12", include_str!("../../../cases/c12.toml")),
+    ("c13", include_str!("../../../cases/c13.toml")),
     ("c16", include_str!("../../../cases/c16.toml")),
     ("c17", include_str!("../../../cases/c17.toml")),
     ("c18", include_str!("../../../cases/c18.toml")),
     ("c19", include_str!("../../../cases/c19.toml")),
+    ("c22", include_str!("../../../cases/c22.toml")),
+    ("c23", include_str!("../../../cases/c23.toml")),
 ];
 
 /// Their names.
@@ -43,10 +47,9 @@ mod tests {
             let case = find(name).unwrap_or_else(|e| panic!("{e}"));
             assert!(case.culprit.is_some() && !case.task.0.is_empty(), "{name}");
         }
-        assert_eq!(
-            find("c99").unwrap_err(),
-            "there is no case `c99`; write one of c1, c4, c6, c16, c17, c18, c19"
-        );
+        let all: Vec<&str> = names().collect();
+        let error = format!("there is no case `c99`; write one of {}", all.join(", "));
+        assert_eq!(find("c99").unwrap_err(), error);
     }
 
     #[test]
