@@ -14,7 +14,7 @@ use base64::prelude::BASE64_STANDARD;
 use plimsoll_testbed::etcd::{Options, Server};
 use serde_json::{Value, json};
 
-use crate::harness::{Controller, PATIENCE, Place, ports, signal, until};
+use crate::harness::{Controller, PATIENCE, Place, get, ports, signal, until};
 
 /// What may enter, as whoever led before has left it.
 const LEFT: f64 = 20.0;

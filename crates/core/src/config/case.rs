@@ -102,8 +102,7 @@ table! {
     /// Something that runs beside the requests, in a session of its own.
     pub struct CaseTask {
         /// What it does, one thing after the other: statements, or "http POST /items/_search {}" to a server that speaks HTTP, and
-        /// "wait 30s", with the session open. To an etcd, "etcd range item- prefix sort=value"; "etcd loop range item-" goes on until it is
-        /// ended.
+        /// "wait 30s", with the session open. To an etcd, "etcd range item- prefix sort=value".
         steps: Vec<CaseStep>,
         /// How many do this at once.
         copies: u32 [1..=1000] = 1,

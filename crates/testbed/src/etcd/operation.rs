@@ -21,12 +21,10 @@ pub enum Operation {
         /// Bytes of each value.
         size: usize,
     },
-    /// The same again and again, until it fails.
-    Loop(Box<Operation>),
 }
 
-const FORMS: &str = "write `range KEY [prefix] [sort=key|version|create|mod|value] [descend] [limit=N] [count] [keys] [serializable]`, `put KEY VALUE`, \
-     `fill PREFIX KEYS [size=BYTES]`, or `loop` before one of them";
+const FORMS: &str = "write `range KEY [prefix] [sort=key|version|create|mod|value] [descend] [limit=N] [count] [keys] [serializable]`, `put KEY VALUE` or \
+     `fill PREFIX KEYS [size=BYTES]`";
 
 impl FromStr for Operation {
     type Err = String;
@@ -38,7 +36,6 @@ impl FromStr for Operation {
         let mut words = rest.split_whitespace();
         let mut word = |what: &str| words.next().ok_or_else(|| wrong(format!("there is no {what}")));
         let operation = match what {
-            "loop" => return Ok(Operation::Loop(Box::new(rest.parse()?))),
             "put" => Operation::Put(word("key")?.to_owned(), word("value")?.to_owned()),
             "fill" => {
                 let (prefix, keys) = (word("prefix")?.to_owned(), word("number of keys")?);
@@ -125,7 +122,6 @@ mod tests {
         assert_eq!((asked.key, asked.range_end), (b"item-7".to_vec(), b"item-8".to_vec()));
         assert_eq!("put a-?2 x".parse(), Ok(Operation::Put("a-?2".to_owned(), "x".to_owned())));
         assert_eq!(with("a-?2-?1", &[1, 2]), "a-2-1");
-        assert!(matches!("loop range a".parse(), Ok(Operation::Loop(_))));
         let fill = Operation::Fill { prefix: "a-".to_owned(), keys: 9, size: 3 };
         assert_eq!("fill a- 9 size=3".parse(), Ok(fill));
         assert_eq!((after(b"a\xff"), after(b"\xff")), (b"b".to_vec(), vec![0]));

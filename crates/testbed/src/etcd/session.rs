@@ -88,9 +88,6 @@ impl Session {
                 self.put(operation::with(key, parameters), operation::with(value, parameters)).await
             }
             Operation::Fill { prefix, keys, size } => self.fill(prefix, *keys, *size).await,
-            Operation::Loop(operation) => loop {
-                Box::pin(self.run(operation, parameters)).await?;
-            },
         }
     }
 
