@@ -4,13 +4,14 @@ use plimsoll_core::config::case::{Case, CaseFile};
 use plimsoll_core::config::parse;
 
 /// Name and file, in the order of the list.
-const FILES: [(&str, &str); 12] = [
+const FILES: [(&str, &str); 13] = [
     ("c1", include_str!("../../../cases/c1.toml")),
     ("c4", include_str!("../../../cases/c4.toml")),
     ("c6", include_str!("../../../cases/c6.toml")),
     ("c9", include_str!("../../../cases/c9.toml")),
     ("c12", include_str!("../../../cases/c12.toml")),
     ("c13", include_str!("../../../cases/c13.toml")),
+    ("c16", include_str!("../../../cases/c16.toml")),
     ("c17", include_str!("../../../cases/c17.toml")),
     ("c18", include_str!("../../../cases/c18.toml")),
     ("c19", include_str!("../../../cases/c19.toml")),

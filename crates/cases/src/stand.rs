@@ -15,7 +15,7 @@ use plimsoll_testbed::database::loading::Loading;
 use plimsoll_testbed::database::task::{Step, Task};
 use plimsoll_testbed::postgres::agent::{ROLE, make_role};
 use plimsoll_testbed::search::{self, Product};
-use plimsoll_testbed::{mariadb, postgres};
+use plimsoll_testbed::{etcd, mariadb, postgres};
 
 /// Whose the tables are, and the load.
 const APP: &str = "app";
@@ -32,6 +32,8 @@ pub enum Stand {
     Search(search::Server),
     /// A web site in PHP.
     Site(Site),
+    /// etcd, and whom clients ask: itself, or a sentry in front of it.
+    Etcd(etcd::Server, etcd::Target),
 }
 
 impl Stand {
@@ -47,6 +49,7 @@ impl Stand {
             ServerKind::Elasticsearch => search::Server::is_there(Product::Elasticsearch),
             ServerKind::Httpd => Site::is_there(Php::Httpd),
             ServerKind::PhpFpm => Site::is_there(Php::Fpm),
+            ServerKind::Etcd => etcd::Server::is_there(),
         }
     }
 
@@ -103,6 +106,16 @@ impl Stand {
             ServerKind::Elasticsearch => Stand::search(Product::Elasticsearch, settings, case).await,
             ServerKind::Httpd => Site::start(Php::Httpd, settings, pages(case)?).map(Stand::Site),
             ServerKind::PhpFpm => Site::start(Php::Fpm, settings, pages(case)?).map(Stand::Site),
+            ServerKind::Etcd => {
+                let stand = etcd::Server::start(&etcd::Options { settings })?;
+                let target = etcd::Target { address: stand.address(), timeout: None };
+                let mut session = etcd::Session::connect(&target).await?;
+                for line in server.data.iter().chain(&server.grants) {
+                    let operation: etcd::Operation = line.parse()?;
+                    session.run(&operation, &[]).await.map_err(|status| format!("{line}: {status}"))?;
+                }
+                Ok(Stand::Etcd(stand, target))
+            }
         }
     }
 
@@ -142,6 +155,13 @@ impl Stand {
                 let lines = statements.iter().map(|line| line.parse::<Setting>());
                 let lines: Vec<Setting> = lines.collect::<Result<_, String>>()?;
                 site.reconfigure(lines.into_iter().map(|line| (line.name, line.value)))?;
+            // An etcd has no limits of its own; its clients have.
+            Stand::Etcd(_, target) => {
+                for statement in statements {
+                    let limit = statement.strip_prefix("timeout ");
+                    let limit = limit.ok_or_else(|| format!("\"{statement}\": write \"timeout 5s\""))?;
+                    target.timeout = Some(limit.parse()?);
+                }
             }
         }
         Ok(())
@@ -165,18 +185,21 @@ impl Stand {
             }
             Stand::Search(server) => server.version().await,
             Stand::Site(site) => site.version(),
+            Stand::Etcd(server, _) => server.version(),
         }
     }
 
-    /// Starts an agent that watches it, with the rights that the docs ask for and no more.
+    /// Starts an agent that watches it, with the rights that the docs ask for and no more. Nothing watches an etcd from beside it: a sentry
+    /// comes between it and its clients, so what that costs counts.
     ///
     /// # Errors
     /// Where it does not start.
-    pub fn watch(&self, case: &CaseFile, program: &Path) -> Result<Agent, String> {
+    pub fn watch(&mut self, case: &CaseFile, program: &Path) -> Result<Agent, String> {
         let escalate = match case.escalate {
             Escalate::Never => "never",
             Escalate::Terminate => "terminate",
         };
+        let slo = format!("{{ p99 = \"{}us\" }}", case.slo.0 / 1_000);
         let (kind, keys) = match self {
             Stand::Postgres(server) => {
                 let dsn = format!("postgres://{ROLE}@127.0.0.1:{}/postgres", server.port());
@@ -190,8 +213,14 @@ impl Stand {
                 (case.server.kind.as_str(), format!("url = \"http://{}\"", server.http().address))
             }
             Stand::Site(site) => site.watched(),
+            Stand::Etcd(server, target) => {
+                let servers = server.address();
+                let tables = format!("[pool.kv]\nservers = [\"{servers}\"]\n\n[etcd.main]\nslo = {slo}\n");
+                let (sentry, address) = Agent::sentry(program, &tables)?;
+                target.address = address;
+                return Ok(sentry);
+            }
         };
-        let slo = format!("{{ p99 = \"{}us\" }}", case.slo.0 / 1_000);
         let table = format!("[{kind}.main]\n{keys}\nslo = {slo}\n");
         Agent::start(program, &table)
     }
@@ -204,6 +233,7 @@ impl Stand {
         match self {
             Stand::Search(server) => load.start(server.http()).await,
             Stand::Site(site) => load.start(site.http()).await,
+            Stand::Etcd(_, target) => load.start(target.clone()).await,
             Stand::Postgres(server) => {
                 let mut config = server.config("load");
                 load.start(config.user(APP).clone()).await
@@ -240,6 +270,7 @@ impl Stand {
             }
             Stand::Search(server) => Task::start(&server.http(), name, steps, clock).await,
             Stand::Site(site) => Task::start(&site.http(), name, steps, clock).await,
+            Stand::Etcd(_, target) => Task::start(target, name, steps, clock).await,
         }
     }
 }

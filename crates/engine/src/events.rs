@@ -17,8 +17,8 @@ const WAITING: usize = 4096;
 /// What is done with a line, which has its end.
 type Sink = Box<dyn FnMut(&str) -> io::Result<()> + Send>;
 
-/// Takes events.
-#[derive(Clone)]
+/// Takes events; those of the default are only logged.
+#[derive(Clone, Default)]
 pub struct Events {
     lines: Option<SyncSender<String>>,
     lost: Arc<AtomicU64>,

@@ -16,6 +16,7 @@ use plimsoll_core::Nanos;
 use crate::client::InProgress;
 use crate::clock;
 use crate::connections::Link;
+use crate::etcd::Counting;
 use crate::nucleus::lesson::Lesson;
 use crate::server::Lease;
 use crate::stats::Failure;
@@ -194,6 +195,8 @@ pub struct Running {
     pub ticket: Ticket,
     /// What it teaches.
     pub lesson: Lesson,
+    /// Who counts what an etcd answers.
+    pub counting: Option<Counting>,
     /// The request's own body.
     pub upload: Option<Rc<Upload>>,
     /// The thread that all this is on.
@@ -219,7 +222,13 @@ impl Running {
         if let Some(frame) = self.ahead.take() {
             return Poll::Ready(Some(Ok(frame)));
         }
-        self.link.poll_frame(&mut self.incoming, cx)
+        let frame = self.link.poll_frame(&mut self.incoming, cx);
+        if let (Some(counting), Poll::Ready(Some(Ok(frame)))) = (&mut self.counting, &frame)
+            && let Some(data) = frame.data_ref()
+        {
+            counting.read(data);
+        }
+        frame
     }
 
     /// What the client did where its own body broke off. That takes the connection to the server with it, so it looks as if
@@ -235,7 +244,10 @@ impl Running {
 
     /// The server has sent the last of it.
     pub fn complete(self, now: Nanos) {
-        let Running { link, lease, ticket, lesson, thread, upload, keep, .. } = self;
+        let Running { link, lease, ticket, lesson, counting, thread, upload, keep, .. } = self;
+        if let Some(counting) = counting {
+            counting.done();
+        }
         let server = lease.server().id;
         ticket.teach(&lesson, lease.is_alone(), now);
         lease.server().answered();

@@ -6,6 +6,7 @@ pub mod cli;
 pub mod clock;
 pub mod config_file;
 pub mod decisions;
+pub mod etcd;
 pub mod logging;
 pub mod nucleus;
 mod police;

@@ -22,6 +22,7 @@ use crate::body::{Exchange, ResponseBody, Running};
 use crate::client::Client;
 use crate::connections::{Link, SendError};
 use crate::deadline::Deadline;
+use crate::etcd::Call;
 use crate::nucleus::lesson::Lesson;
 use crate::pool::Pool;
 use crate::rerun;
@@ -68,6 +69,10 @@ pub struct Passage {
     pub deadline: Option<Deadline>,
     /// Whether it is a gRPC call.
     pub grpc: bool,
+    /// Whether it lasts for as long as it likes.
+    pub lasts: bool,
+    /// What it is among those that are under way at an etcd.
+    pub call: Option<Call>,
     /// The server that has it, or may have.
     pub server: RefCell<Option<Arc<Server>>>,
 }
@@ -102,7 +107,8 @@ impl Passage {
         let pause = (!self.grpc).then_some(limits.body);
         let (head, incoming) = request.into_parts();
         let head_only = head.method == Method::HEAD;
-        let (body, upload) = UploadBody::new(incoming, pause);
+        let (mut body, upload) = UploadBody::new(incoming, pause);
+        body.listen(self.call.as_ref().and_then(Call::listening));
         let (request, host) = self.prepare(head, body);
         let again = if self.pool().reruns.are_wanted() { copy(&request) } else { None };
 
@@ -162,7 +168,16 @@ impl Passage {
                 }
                 Sent::Failed(failure)
             }
+            () = self.told() => Sent::Failed(Failure::Cancelled),
             () = self.client.gone(), if upload.is_some() => Sent::ClientGone,
+        }
+    }
+
+    /// Resolves when the request is told to end.
+    async fn told(&self) {
+        match &self.call {
+            Some(call) => call.told().await,
+            None => std::future::pending().await,
         }
     }
 
@@ -239,7 +254,8 @@ impl Passage {
         let patience = clock::coarse() + pool.config.connect_timeout;
         loop {
             let now = clock::coarse();
-            let has_slot = pool.mode() == Mode::Enforce;
+            // At an etcd there is also what lasts, and holds none.
+            let has_slot = pool.mode() == Mode::Enforce && pool.etcd.is_none();
             // Better one request too many than none, in the end. A retry is within a budget of its own.
             let room = has_slot && tried.is_empty() && now < patience;
             let Some(lease) = pool.servers.choose(tried, room, now, (now.0 >> 8) as usize) else {
@@ -284,12 +300,15 @@ impl Passage {
     async fn time_limit(&self, started: Nanos, upload: Option<&Upload>) -> Failure {
         let config = &self.pool().config;
         let deadline = self.deadline.as_ref().map_or(Nanos::MAX, |deadline| deadline.at);
-        let mut look = started + config.response_timeout;
+        let mut look = if self.lasts { Nanos::MAX } else { started + config.response_timeout };
         loop {
             tokio::time::sleep_until(clock::timer(look.min(deadline))).await;
             let now = clock::refresh();
             if deadline <= now {
                 return Failure::Deadline;
+            }
+            if self.lasts {
+                continue;
             }
             let Some(upload) = upload else { return Failure::Timeout };
             let (limit, failure) = if self.grpc && upload.waits_for_client() {
@@ -326,12 +345,15 @@ impl Passage {
         let events = is_event_stream(&head.headers);
         let slow_client =
             upload.as_ref().is_some_and(|u| u.progress().since(ticket.started()) > STREAM || !u.ended());
-        ticket.answered(now, !events && !slow_client && !head.status.is_server_error());
+        let typical = !events && !slow_client && !self.lasts && !head.status.is_server_error();
+        ticket.answered(now, typical);
         if upload.as_ref().is_some_and(|upload| !upload.ended()) {
             link = link.detach();
         }
         let threads = self.client.thread.shared.stats.threads.len();
         let is_stream = events || self.grpc;
+        let pause = |limit| if self.lasts { Nanos::MAX } else { limit };
+        let server_pause = if is_stream { pool.config.stream_timeout } else { pool.config.response_timeout };
         let bodyless = head_only || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let mut running = Some(Running {
             incoming,
@@ -340,12 +362,13 @@ impl Passage {
             lease,
             ticket,
             lesson,
+            counting: self.call.as_ref().and_then(|call| call.answered(now)),
             upload,
             thread: Rc::clone(&self.client.thread),
             is_stream,
             deadline: self.deadline.as_ref().map(|deadline| deadline.at),
-            server_pause: if is_stream { pool.config.stream_timeout } else { pool.config.response_timeout },
-            client_pause: self.client.watch.activity().limits().body,
+            server_pause: pause(server_pause),
+            client_pause: pause(self.client.watch.activity().limits().body),
             keep: (pool.config.max_idle_connections as usize).div_ceil(threads),
         });
         // Most responses are short and here with their head. Such a one is over now, and its slot free. By HTTP/2 the
@@ -382,7 +405,10 @@ impl Passage {
             Failure::Cancelled => (StatusCode::SERVICE_UNAVAILABLE, "the server cancelled it"),
         };
         ticket.fail(failure);
-        refuse::error(status, why, self.grpc)
+        match self.call.as_ref().and_then(Call::why).filter(|_| failure == Failure::Cancelled) {
+            Some(why) => refuse::cancelled(why),
+            None => refuse::error(status, why, self.grpc),
+        }
     }
 }
 

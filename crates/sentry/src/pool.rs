@@ -24,6 +24,7 @@ use self::sheepdog::Flock;
 use self::sizing::Sizing;
 use crate::balance::Servers;
 use crate::config_file::Unusable;
+use crate::etcd::Guard;
 use crate::nucleus;
 use crate::record::{self, Gate, Recorder};
 use crate::rerun::Reruns;
@@ -46,6 +47,8 @@ pub struct Definition {
     classes: Vec<ClassDefinition>,
     /// The text of `tls_ca`, whose file may change under the same name.
     tls_ca: Option<Vec<u8>>,
+    /// Who looks after it, if its servers are an etcd.
+    etcd: Option<config::EtcdGuard>,
 }
 
 /// What a pool must know of a class.
@@ -90,6 +93,7 @@ impl Definition {
             pool: pool.clone(),
             classes: of_pool.zip(ranks).map(|(class, rank)| ClassDefinition::of(class, rank)).collect(),
             tls_ca: pool.tls_ca.as_ref().map(read).transpose()?,
+            etcd: config.etcds.iter().find(|etcd| etcd.pool == index).cloned(),
         })
     }
 
@@ -194,6 +198,8 @@ pub struct Pool {
     pub stretch: nucleus::stretch::Stretch,
     /// What its servers report.
     pub reports: nucleus::Counts,
+    /// What is under way, if they are an etcd.
+    pub etcd: Option<Arc<Guard>>,
     /// How servers that speak TLS are spoken to, once there is one.
     tls: OnceLock<Arc<ClientConfig>>,
     definition: Definition,
@@ -240,6 +246,7 @@ impl Pool {
             inherent: Inherent::new(KINDS),
             stretch: nucleus::stretch::Stretch::default(),
             reports: nucleus::Counts::default(),
+            etcd: definition.etcd.clone().map(|etcd| Arc::new(Guard::new(etcd))),
             tls: OnceLock::new(),
             withheld: AtomicU32::new(0),
             leaving: AtomicU32::new(0),

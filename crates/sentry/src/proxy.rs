@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use http::header::{CONNECTION, HOST, HeaderValue};
 use http::{HeaderName, Request, Response, StatusCode};
@@ -14,6 +15,8 @@ use crate::admit::{self, Admission, Arrival};
 use crate::body::ResponseBody;
 use crate::client::{Client, Command};
 use crate::deadline::Deadline;
+use crate::etcd::Guard;
+use crate::etcd::message::Method;
 use crate::nucleus::kind::kind;
 use crate::passage::{ClientGone, Passage};
 use crate::thread::View;
@@ -71,7 +74,13 @@ async fn respond(
         kind: kind(request.method().as_str(), request.uri().path(), pattern),
     };
 
-    let ticket = match admit::admit(&client.thread, &view, arrival, client.gone()).await {
+    let method = view.pool(class).etcd.as_ref().filter(|_| grpc).map(|_| Method::of(request.uri().path()));
+    let lasts = method == Some(Method::Other);
+    let admission = match lasts {
+        true => admit::pass_by(&view, class, now),
+        false => admit::admit(&client.thread, &view, arrival, client.gone()).await,
+    };
+    let ticket = match admission {
         Admission::In(ticket) => ticket,
         Admission::Refused(refusal) => {
             client.answers_early(request.body());
@@ -79,7 +88,12 @@ async fn respond(
         }
         Admission::ClientGone => return Err(ClientGone),
     };
+    let begin = |(guard, method): (&Arc<Guard>, Method)| {
+        guard.begin(method, client.thread.id, client.peer, ticket.started())
+    };
     let passage = Passage {
+        call: view.pool(class).etcd.as_ref().zip(method).and_then(begin),
+        lasts,
         client: Rc::clone(client),
         view,
         class,

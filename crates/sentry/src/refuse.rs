@@ -84,6 +84,14 @@ pub fn error(status: StatusCode, error: &'static str, grpc: bool) -> Response<Re
     json(status, Bytes::from(format!("{{\"error\":\"{error}\"}}")))
 }
 
+/// The answer to a gRPC call that was let in and had to end for the sake of others; `why` is one of this program's own texts.
+pub fn cancelled(why: &str) -> Response<ResponseBody> {
+    let message = HeaderValue::try_from(why).unwrap_or(HeaderValue::from_static("cancelled"));
+    let mut response = grpc_status(Code::ResourceExhausted, message.clone());
+    response.headers_mut().insert(REASON, message);
+    response
+}
+
 fn json(status: StatusCode, body: Bytes) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::full(body));
     *response.status_mut() = status;

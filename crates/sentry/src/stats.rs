@@ -152,7 +152,8 @@ pub enum Failure {
     ClientGone,
     /// The client's body was not what it announced: 400.
     Malformed,
-    /// The server cancelled it to free what others needed. It is sent a second time, which counts as another request.
+    /// It was cancelled to free what others needed: by its server, and is sent a second time, which counts as another request; or here, as
+    /// its server has no way to.
     Cancelled,
 }
 

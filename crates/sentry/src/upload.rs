@@ -16,6 +16,7 @@ use plimsoll_core::Nanos;
 use tokio::time::Sleep;
 
 use crate::clock;
+use crate::etcd::Listening;
 use crate::stats::{Failure, ThreadStats};
 
 /// Bytes a second that a client sends at least, on average and besides the pause that it may make anyway. Otherwise one
@@ -113,6 +114,8 @@ struct Sending {
     /// How long the client was waited for, up to the current wait and in it.
     waited: Nanos,
     wait: Option<Wait>,
+    /// Who wants to know what is asked.
+    listening: Option<Listening>,
 }
 
 #[derive(Debug)]
@@ -136,8 +139,16 @@ impl UploadBody {
             received: 0,
             waited: Nanos::ZERO,
             wait: None,
+            listening: None,
         };
         (UploadBody(Some(Box::new(sending))), Some(state))
+    }
+
+    /// Lets somebody listen as it passes.
+    pub fn listen(&mut self, listening: Option<Listening>) {
+        if let Some(sending) = &mut self.0 {
+            sending.listening = listening;
+        }
     }
 
     /// Nothing.
@@ -163,7 +174,12 @@ impl Sending {
                 self.state.progress.set(clock::coarse());
                 match frame {
                     Some(Ok(frame)) => {
-                        self.received += frame.data_ref().map_or(0, |data| data.len() as u64);
+                        if let Some(data) = frame.data_ref() {
+                            self.received += data.len() as u64;
+                            if let Some(listening) = &mut self.listening {
+                                listening.hear(data);
+                            }
+                        }
                         if self.incoming.is_end_stream() {
                             self.state.ended.set(true);
                         }

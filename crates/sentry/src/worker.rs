@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::state::Shared;
 use crate::thread::Thread;
-use crate::{clock, health, listener};
+use crate::{clock, etcd, health, listener};
 
 /// How often each thread looks after what waits. With the coarseness of its clock, this is how late the timeouts are
 /// that clients are held to.
@@ -104,6 +104,7 @@ fn serve(
         if id == 0 {
             tasks.spawn_local(tick(Rc::clone(&thread)));
             tasks.spawn_local(health::check_all(Rc::clone(&thread)));
+            tasks.spawn_local(etcd::watch_all(Rc::clone(&thread)));
         }
         ready();
         tokio::select! {

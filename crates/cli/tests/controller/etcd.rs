@@ -4,13 +4,14 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use plimsoll_testbed::etcd::{Options, Server};
 use serde_json::{Value, json};
 
 use crate::harness::{Controller, PATIENCE, Place, get, ports, signal, until};
@@ -19,80 +20,53 @@ use crate::harness::{Controller, PATIENCE, Place, get, ports, signal, until};
 const LEFT: f64 = 20.0;
 
 /// An etcd of one's own; it ends with the test.
-struct Etcd {
-    directory: tempfile::TempDir,
-    client: u16,
-    peer: u16,
-    /// With `server.pem` and `server.key` of its directory.
-    is_tls: bool,
-    child: Option<Child>,
-}
+struct Etcd(Server);
 
 impl Etcd {
     /// Nothing where there is none on this machine, which is said.
     fn start() -> Option<Etcd> {
-        let is_here =
-            Command::new("etcd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        if is_here.is_err() {
-            let remedy = "there is no etcd: apt-get install etcd-server";
+        if let Err(remedy) = Server::is_there() {
             assert!(std::env::var_os("PLIMSOLL_REQUIRE_ETCD").is_none_or(|it| it != "1"), "{remedy}");
             eprintln!("SKIPPED: {remedy}");
             return None;
         }
-        let (client, peer) = ports(2);
-        let directory = tempfile::tempdir().unwrap();
-        let mut etcd = Etcd { directory, client, peer, is_tls: false, child: None };
-        etcd.go_on();
-        Some(etcd)
+        Some(Etcd(Server::start(&Options::default()).unwrap_or_else(|e| panic!("{e}"))))
     }
 
-    /// Starts anew over TLS.
+    /// Starts anew over TLS, with `server.pem` and `server.key` of its directory.
     fn with_tls(&mut self) {
         let own = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-        let file = |name: &str, text: String| std::fs::write(self.directory.path().join(name), text).unwrap();
-        file("server.pem", own.cert.pem());
-        file("server.key", own.signing_key.serialize_pem());
-        self.is_tls = true;
+        let file = |name: &str, text: String| {
+            let path = self.0.directory().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let (certificate, key) =
+            (file("server.pem", own.cert.pem()), file("server.key", own.signing_key.serialize_pem()));
+        self.0.secure(&certificate, &key);
         self.kill();
         self.go_on();
     }
 
-    /// Starts it, with what it knew before if there is any.
+    /// Starts it, with what it knew before.
     fn go_on(&mut self) {
-        let url = |port: u16| format!("http://127.0.0.1:{port}");
-        let file = |name: &str| self.directory.path().join(name);
-        let mut command = Command::new("etcd");
-        command.arg("--data-dir").arg(file("data")).args(["--logger", "zap", "--log-level", "error"]);
-        let mut own = url(self.client);
-        if self.is_tls {
-            own = own.replace("http:", "https:");
-            command.arg("--cert-file").arg(file("server.pem")).arg("--key-file").arg(file("server.key"));
-        }
-        command.arg("--listen-client-urls").arg(&own).arg("--advertise-client-urls").arg(&own);
-        command.arg("--listen-peer-urls").arg(url(self.peer));
-        command.arg("--initial-advertise-peer-urls").arg(url(self.peer));
-        command.arg("--initial-cluster").arg(format!("default={}", url(self.peer)));
-        self.child = Some(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-        let health = || get(self.address(), "/health").unwrap_or_default();
-        until(PATIENCE, "etcd answers", || match self.is_tls {
-            false => health().contains("\"true\""),
-            true => TcpStream::connect(self.address()).is_ok(),
-        });
+        self.0.resume().unwrap_or_else(|e| panic!("{e}"));
+    }
+
+    fn directory(&self) -> &Path {
+        self.0.directory()
     }
 
     fn address(&self) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.client))
+        self.0.address()
     }
 
     fn signal(&self, name: &str) {
-        signal(self.child.as_ref().unwrap().id() as i32, name);
+        signal(self.0.pid().unwrap() as i32, name);
     }
 
     fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.0.stop(true);
     }
 
     /// Asks over its gateway for JSON.
@@ -119,12 +93,6 @@ impl Etcd {
 
     fn forget(&self) {
         self.ask("kv/deleterange", &json!({ "key": BASE64_STANDARD.encode("plimsoll/leader") }));
-    }
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        self.kill();
     }
 }
 
@@ -377,7 +345,7 @@ fn who_is_not_let_in_is_told_why_and_no_password_is_said() {
     etcd.ask("auth/role/add", &json!({ "name": "root" }));
     etcd.ask("auth/user/grant", &json!({ "user": "root", "role": "root" }));
     etcd.ask("auth/enable", &json!({}));
-    let file = etcd.directory.path().join("password");
+    let file = etcd.directory().join("password");
     let host = |more: &str| Host::new("one", etcd.address(), more);
     let user = format!(", user = \"root\", password_file = \"{}\"", file.display());
 
@@ -407,9 +375,9 @@ fn over_tls_only_the_etcd_that_is_meant_is_believed() {
     let Some(mut etcd) = Etcd::start() else { return };
     etcd.with_tls();
     let endpoint = format!("https://{}", etcd.address());
-    let ca = |name: &str| format!(", ca = \"{}\"", etcd.directory.path().join(name).display());
+    let ca = |name: &str| format!(", ca = \"{}\"", etcd.directory().join(name).display());
     let other = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-    std::fs::write(etcd.directory.path().join("other.pem"), other.cert.pem()).unwrap();
+    std::fs::write(etcd.directory().join("other.pem"), other.cert.pem()).unwrap();
     let (meant, not_meant) =
         (Host::new("one", &endpoint, &ca("server.pem")), Host::new("two", &endpoint, &ca("other.pem")));
     let _controllers = [meant.start(), not_meant.start()];

@@ -49,7 +49,7 @@ table! {
         /// Lines of its configuration, as in "innodb_buffer_pool_size = 64M".
         settings: Vec<Setting> = [],
         /// Statements by which its tables are made and filled, as the application whose they are. To a server that speaks HTTP, here as
-        /// below, requests: "METHOD PATH BODY"; of a web site, its pages: "PUT /page.php <?php ...".
+        /// below, requests: "METHOD PATH BODY"; of a web site, its pages: "PUT /page.php <?php ...". To an etcd, "fill item- 100000 size=200".
         data: Vec<String> = [],
         /// Statements that its administrator runs before, such as grants to the application, which is called `app`.
         grants: Vec<String> = [],
@@ -89,6 +89,8 @@ table! {
         http: Option<HttpCall>,
         /// What is sent with it, likewise.
         body: Option<String>,
+        /// Instead of both, to an etcd: "range item-?1" or "put item-?1 text", with parameters as ?1 and ?2.
+        etcd: Option<String>,
         /// How often, relative to the others.
         share: f64 [0.000001..=1000000.0] = 1.0,
         /// From where to where each parameter is drawn, both included; two at most.
@@ -100,7 +102,7 @@ table! {
     /// Something that runs beside the requests, in a session of its own.
     pub struct CaseTask {
         /// What it does, one thing after the other: statements, or "http POST /items/_search {}" to a server that speaks HTTP, and
-        /// "wait 30s", with the session open.
+        /// "wait 30s", with the session open. To an etcd, "etcd range item- prefix sort=value".
         steps: Vec<CaseStep>,
         /// How many do this at once.
         copies: u32 [1..=1000] = 1,
@@ -139,13 +141,15 @@ choice! {
         Httpd = "httpd",
         /// A php-fpm behind an Apache httpd.
         PhpFpm = "phpfpm",
+        /// etcd, 3.4 or newer.
+        Etcd = "etcd",
     }
 }
 
 impl ServerKind {
-    /// Whether it is spoken to over HTTP; else in SQL.
+    /// Whether it is spoken to over HTTP; else in SQL, or as an etcd is.
     pub const fn speaks_http(self) -> bool {
-        !matches!(self, ServerKind::Postgres | ServerKind::MariaDb)
+        !matches!(self, ServerKind::Postgres | ServerKind::MariaDb | ServerKind::Etcd)
     }
 
     /// Whether it is a web site, whose pages are files and which is set up by lines of its configuration.
@@ -231,6 +235,7 @@ impl FromStr for CaseStep {
         match text.split_once(' ') {
             Some(("wait", length)) => length.parse().map(CaseStep::Wait),
             Some(("http", call)) => call.parse().map(CaseStep::Call),
+            Some(("etcd", operation)) => Ok(CaseStep::Run(operation.to_owned())),
             _ if text.trim().is_empty() => Err("a step that does nothing; remove it".to_owned()),
             _ => Ok(CaseStep::Run(text.to_owned())),
         }
@@ -251,6 +256,7 @@ impl CaseRequest {
     /// What is asked, in the server's language: a statement, or "METHOD PATH BODY".
     pub fn text(&self) -> String {
         match (&self.http, &self.body) {
+            _ if self.etcd.is_some() => self.etcd.clone().unwrap_or_default(),
             (Some(call), Some(body)) => HttpCall { body: body.clone(), ..call.clone() }.to_string(),
             (Some(call), None) => call.to_string(),
             (None, _) => self.sql.clone().unwrap_or_default(),
@@ -259,6 +265,9 @@ impl CaseRequest {
 
     /// What is wrong with it, to a server of this kind: at which key, and why.
     fn wrong(&self, kind: ServerKind) -> Option<(&'static str, String)> {
+        if kind == ServerKind::Etcd || self.etcd.is_some() {
+            return self.wrong_for_etcd(kind);
+        }
         let parameters = self.parameters.len();
         let asked = self.http.as_ref().map_or(0, HttpCall::parameters);
         let asked = asked.max(self.body.as_deref().map_or(0, most));
@@ -277,6 +286,24 @@ impl CaseRequest {
     }
 }
 
+impl CaseRequest {
+    fn wrong_for_etcd(&self, kind: ServerKind) -> Option<(&'static str, String)> {
+        let (parameters, asked) = (self.parameters.len(), self.etcd.as_deref().map_or(0, most));
+        Some(match (kind == ServerKind::Etcd, &self.etcd) {
+            (true, None) => ("sql", format!("{kind} is asked otherwise; write etcd = \"range item-?1\"")),
+            (false, _) => ("etcd", format!("{kind} is no etcd; remove it")),
+            _ if self.sql.is_some() => ("sql", format!("{kind} speaks no SQL; remove it")),
+            _ if self.http.is_some() => ("http", format!("{kind} is asked by `etcd` alone; remove it")),
+            _ if self.body.is_some() => ("body", format!("{kind} is asked by `etcd` alone; remove it")),
+            _ if parameters > 2 => ("parameters", "a request has two parameters at most".to_owned()),
+            _ if asked > parameters => {
+                ("parameters", format!("?{asked} has no value; write a range for each, as in [\"1..100\"]"))
+            }
+            _ => return None,
+        })
+    }
+}
+
 impl CaseTask {
     /// What is wrong with its steps, for a server of this kind.
     fn wrong(&self, kind: ServerKind) -> Option<String> {
@@ -287,6 +314,9 @@ impl CaseTask {
         };
         match self.steps.iter().find(other) {
             _ if self.steps.is_empty() => Some("it does nothing; write for example [\"wait 1s\"]".to_owned()),
+            Some(CaseStep::Call(_)) if kind == ServerKind::Etcd => {
+                Some(format!("{kind} is asked otherwise; write \"etcd range item- prefix\""))
+            }
             Some(CaseStep::Call(_)) => Some(format!("{kind} speaks SQL; write a statement")),
             Some(_) => Some(format!("{kind} speaks HTTP; write \"http POST /items/_search {{}}\"")),
             None => None,
@@ -339,7 +369,11 @@ impl Derived for Case {
         };
         let kind = file.server.kind;
         if file.request.0.is_empty() {
-            let example = if kind.speaks_http() { "http = \"GET /items\"" } else { "sql = \"select 1\"" };
+            let example = match kind {
+                ServerKind::Etcd => "etcd = \"range item-?1\"",
+                _ if kind.speaks_http() => "http = \"GET /items\"",
+                _ => "sql = \"select 1\"",
+            };
             wrong(&[], format!("there is no request; add [request.NAME] with {example}"));
         }
         for (name, request) in &file.request.0 {

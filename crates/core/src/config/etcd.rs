@@ -1,15 +1,19 @@
-//! `[controller.etcd]`: where controllers of several hosts find out which of them leads.
+//! `[controller.etcd]`: where controllers of several hosts find out which of them leads. `[etcd.NAME]`: an etcd behind the sentry.
 
 use std::path::PathBuf;
 
 use super::address::{Scheme, Server};
+use super::admission::Mode;
+use super::agent::CancelBudget;
+use super::objective::SloRef;
 use super::pool::Pool;
 use super::provision::ProviderKind;
 use super::report::Report;
+use super::resolve;
 use super::sentry::Tls;
 use super::table::table;
 use super::value::Node;
-use crate::Nanos;
+use crate::{Nanos, Slo};
 
 table! {
     /// The etcd by which controllers of several hosts agree on who leads. Needs a build with the feature `etcd`.
@@ -32,6 +36,62 @@ table! {
         /// Certificate and key to show, where etcd wants to see some.
         tls: Option<Tls>,
     }
+}
+
+table! {
+    /// An etcd, 3.4 or newer, whose members are the servers of a pool: the sentry in front of them finds the range that holds up all other
+    /// requests, and drops it. What is no request of the KV service (watches, leases, locks) passes by all that the pool does.
+    pub struct EtcdTable {
+        /// The pool. Left out, the only one.
+        pool: Option<String>,
+        /// What its writes and its reads of few keys are promised, or the name of such an objective. Whatever takes longer than that by
+        /// itself, as it reads too many keys, has no promise.
+        slo: SloRef,
+        /// Whether ranges are cancelled, or only named, or neither.
+        mode: Mode = "enforce",
+        /// How much may be cancelled at most.
+        budget: CancelBudget = {},
+    }
+}
+
+/// An etcd with its objective.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EtcdGuard {
+    /// The NAME in its header.
+    pub name: String,
+    /// Index of the pool whose servers are its members.
+    pub pool: usize,
+    /// What its requests are promised.
+    pub slo: Slo,
+    /// Whether ranges are cancelled, or only named, or neither.
+    pub mode: Mode,
+    /// How much may be cancelled at most.
+    pub budget: CancelBudget,
+}
+
+/// The etcds behind pools, with the objectives that they name.
+pub(super) fn guards(
+    tables: Vec<(String, EtcdTable)>,
+    slos: &[(String, Slo)],
+    pools: &[Pool],
+    root: Node<'_>,
+    report: &mut Report,
+) -> Option<Vec<EtcdGuard>> {
+    let mut guards: Vec<Option<EtcdGuard>> = Vec::new();
+    for (name, table) in tables {
+        let EtcdTable { pool, slo, mode, budget } = table;
+        let at = |key: &str| root.at(&["etcd", &name, key]);
+        let slo = resolve::objective(slo, slos, at("slo"), report);
+        let pool = resolve::pool(pool.as_deref(), pools, &format!("[etcd.{name}]"), at("pool"), report);
+        let same = |guard: &&Option<EtcdGuard>| guard.as_ref().is_some_and(|guard| Some(guard.pool) == pool);
+        if let Some(Some(other)) = guards.iter().find(same) {
+            let message = format!("[etcd.{}] has that pool already; remove one of them", other.name);
+            report.error(root.at(&["etcd", &name]), message);
+        }
+        guards.push(slo.zip(pool).map(|(slo, pool)| EtcdGuard { name, pool, slo, mode, budget }));
+    }
+    // Resolved to the end before any is dropped, so that every wrong name is reported.
+    guards.into_iter().collect()
 }
 
 /// What is wrong with `[controller.etcd]`, alone and beside what the controller starts.

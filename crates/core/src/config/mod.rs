@@ -44,7 +44,7 @@ pub use class::{Class, FairShare, HeaderMatch, Match};
 pub use controller::{Controller, ControllerRates, RateDecider};
 pub use docs::{json_schema, reference};
 pub use dsn::Dsn;
-pub use etcd::Etcd;
+pub use etcd::{Etcd, EtcdGuard};
 pub use herald::{Herald, HeraldReader};
 pub use parse::{MAX_FILE, error_at, parse};
 pub use pattern::{GrpcPattern, HostPattern, PathPattern, Segment, ValuePattern};

@@ -9,6 +9,7 @@ use super::agent::{
 };
 use super::class::{Class, ClassTable, Match};
 use super::controller::Controller;
+use super::etcd::{EtcdGuard, EtcdTable};
 use super::herald::Herald;
 use super::objective::SloRef;
 use super::pool::{Pool, Workers};
@@ -17,7 +18,7 @@ use super::sentry::Sentry;
 use super::suggest::{did_you_mean, one_of};
 use super::table::{literal, table};
 use super::value::{Derived, Node, Tables};
-use super::{Policy, WaitLimit, agent, controller, provision};
+use super::{Policy, WaitLimit, agent, controller, etcd, provision};
 use crate::{MAX_CLASSES, Slo};
 
 /// Most matches of all classes together; each is held against all before it.
@@ -54,6 +55,8 @@ table! {
         phpfpm: Tables<PhpFpmTable>,
         /// Apache httpds, 2.4, with our module.
         httpd: Tables<HttpdTable>,
+        /// Etcds, 3.4 or newer, behind pools of the sentry.
+        etcd: Tables<EtcdTable>,
     }
 }
 
@@ -76,6 +79,8 @@ pub struct Config {
     pub apps: Vec<App>,
     /// Database servers, those of each kind in the order of the file.
     pub databases: Vec<Database>,
+    /// Etcds behind pools, in the order of the file.
+    pub etcds: Vec<EtcdGuard>,
 }
 
 impl Derived for Config {
@@ -103,6 +108,7 @@ impl Derived for Config {
         agent::check(&file.agent, root, report);
         let apps = agent::apps(file.app.0, &file.slo.0, &pools, root, report);
         let databases = agent::databases(tables, &file.slo.0, &pools, root, report);
+        let etcds = etcd::guards(file.etcd.0, &file.slo.0, &pools, root, report);
         let classes = match pools.is_empty() {
             true => Vec::new(),
             false => resolve_classes(file.class.0, &file.slo.0, &pools, root, report)?,
@@ -122,7 +128,8 @@ impl Derived for Config {
         provision::check_ports(&pools, file.controller.sentry_ports, root, report);
         provision::check_deployments(&pools, root, report);
         let ConfigFile { sentry, controller, agent, herald, .. } = file;
-        Some(Config { sentry, controller, pools, classes, agent, herald, apps: apps?, databases: databases? })
+        let (apps, databases, etcds) = (apps?, databases?, etcds?);
+        Some(Config { sentry, controller, pools, classes, agent, herald, apps, databases, etcds })
     }
 }
 
@@ -324,6 +331,29 @@ pub(super) fn objective(slo: SloRef, slos: &[(String, Slo)], span: Span, report:
         SloRef::Inline(slo) => Some(slo),
         SloRef::Named(wanted) => {
             find("slo", &wanted, slos, |(name, _)| name, span, report).map(|index| slos[index].1.clone())
+        }
+    }
+}
+
+/// The index of the pool that is named at `span`, or of the only one. `of` is the header of the table.
+pub(super) fn pool(
+    wanted: Option<&str>,
+    pools: &[Pool],
+    of: &str,
+    span: Span,
+    report: &mut Report,
+) -> Option<usize> {
+    match (wanted, pools) {
+        (Some(wanted), _) => find("pool", wanted, pools, |pool| &pool.name, span, report),
+        (None, [_]) => Some(0),
+        (None, pools) => {
+            let names: Vec<String> = pools.iter().map(|pool| format!("\"{}\"", pool.name)).collect();
+            let wanted = match names.as_slice() {
+                [] => format!("add [pool.NAME] with its members, for {of}"),
+                names => format!("write pool = {} in {of}", one_of(names)),
+            };
+            report.error(span, format!("it is not said which pool it is; {wanted}"));
+            None
         }
     }
 }

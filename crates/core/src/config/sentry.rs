@@ -58,6 +58,9 @@ table! {
         trusted_proxies: Vec<IpNet> = [],
         /// The log of decisions that `/decisions` shows.
         decisions: Decisions = {},
+        /// Where every event of an `[etcd.NAME]` is appended as a line of JSON; "-" is the standard output. Left out, events are only
+        /// logged. Read at start.
+        events: Option<PathBuf>,
         /// Rates that a controller sets, class by class. Left out, nobody is asked.
         rates: Option<SentryRates>,
     }

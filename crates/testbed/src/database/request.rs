@@ -29,7 +29,9 @@ pub enum Outcome {
     Failed([u8; 5]),
     /// The server failed it, with this status of HTTP, 400 or above.
     Status(u16),
-    /// The server ended it because it was asked to, or by a limit of its own, and said so over HTTP.
+    /// The server failed it, with this status of gRPC.
+    Grpc(i32),
+    /// The server ended it because it was asked to, or by a limit of its own, and said so over HTTP or gRPC.
     Ended,
     /// Nobody took it: too many waited for a connection when it came, or the server said so (429 or 503 of HTTP).
     Refused,
@@ -45,6 +47,7 @@ impl fmt::Display for Outcome {
             Outcome::Ok => f.write_str("ok"),
             Outcome::Failed(state) => write!(f, "SQLSTATE {}", String::from_utf8_lossy(state)),
             Outcome::Status(status) => write!(f, "HTTP {status}"),
+            Outcome::Grpc(status) => write!(f, "gRPC {status}"),
             Outcome::Ended => f.write_str("ended"),
             Outcome::Refused => f.write_str("refused"),
             Outcome::Lost => f.write_str("lost"),
