@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use plimsoll_core::config::Escalate;
-use plimsoll_core::config::case::{CaseFile, CaseServer, ServerKind};
+use plimsoll_core::config::case::{CaseDisk, CaseFile, CaseServer, ServerKind};
 use plimsoll_testbed::agent::Agent;
 use plimsoll_testbed::clock::Clock;
 use plimsoll_testbed::database::load::Load;
 use plimsoll_testbed::database::loading::Loading;
 use plimsoll_testbed::database::task::{Step, Task};
+use plimsoll_testbed::disk_cap::{Disk, DiskCap};
 use plimsoll_testbed::postgres::agent::{ROLE, make_role};
 use plimsoll_testbed::{mariadb, postgres};
 
@@ -29,9 +30,12 @@ impl Stand {
     /// Whether this machine has such a server.
     ///
     /// # Errors
-    /// What is missing, and the command that installs it.
-    pub fn is_there(kind: ServerKind) -> Result<(), String> {
-        match kind {
+    /// What is missing, and the command that installs it; that no disk can be made slow here where one is to be.
+    pub fn is_there(server: &CaseServer) -> Result<(), String> {
+        if let Some(disk) = &server.disk {
+            DiskCap::new(disk.memory.bytes).map_err(|why| format!("its disk is to be slow, and is not: {why}"))?;
+        }
+        match server.kind {
             ServerKind::Postgres => postgres::Server::is_there(&postgres::Options::default()),
             ServerKind::MariaDb => mariadb::Server::is_there(&mariadb::Options::default()),
         }
@@ -44,10 +48,11 @@ impl Stand {
     pub async fn set(server: &CaseServer) -> Result<Stand, String> {
         let settings: Vec<(String, String)> =
             server.settings.iter().map(|line| (line.name.clone(), line.value.clone())).collect();
+        let memory_bytes = server.disk.as_ref().map(|disk| disk.memory.bytes);
         match server.kind {
             ServerKind::Postgres => {
-                let stand =
-                    postgres::Server::start(&postgres::Options { settings, ..postgres::Options::default() })?;
+                let options = postgres::Options { settings, memory_bytes, ..postgres::Options::default() };
+                let stand = postgres::Server::start(&options)?;
                 make_role(&stand).await?;
                 let session = postgres::Session::connect(&stand.config("setup")).await?;
                 session.run(&format!("create role {APP} login")).await?;
@@ -62,11 +67,12 @@ impl Stand {
                 session.run("reset role").await?;
                 // What was filled is written now, not while something is measured.
                 session.run("checkpoint").await?;
+                server.disk.as_ref().map_or(Ok(()), |disk| stand.slow_down(speed(disk)))?;
                 Ok(Stand::Postgres(stand))
             }
             ServerKind::MariaDb => {
-                let stand =
-                    mariadb::Server::start(&mariadb::Options { settings, ..mariadb::Options::default() })?;
+                let options = mariadb::Options { settings, memory_bytes, ..mariadb::Options::default() };
+                let stand = mariadb::Server::start(&options)?;
                 let mut session = mariadb::Session::connect(&stand.options()).await?;
                 let users = [
                     format!("create database {DATABASE}"),
@@ -83,6 +89,7 @@ impl Stand {
                 for statement in &server.data {
                     app.run(statement).await?;
                 }
+                server.disk.as_ref().map_or(Ok(()), |disk| stand.slow_down(speed(disk)))?;
                 Ok(Stand::MariaDb(stand))
             }
         }
@@ -134,19 +141,19 @@ impl Stand {
     /// # Errors
     /// Where it does not start.
     pub fn watch(&self, case: &CaseFile, program: &Path) -> Result<Agent, String> {
+        Agent::start(program, &self.watched(case, case.escalate))
+    }
+
+    /// What an agent's config says of it.
+    pub fn watched(&self, case: &CaseFile, escalate: Escalate) -> String {
         let (kind, dsn) = match self {
             Stand::Postgres(server) => {
                 ("postgres", format!("postgres://{ROLE}@127.0.0.1:{}/postgres", server.port()))
             }
             Stand::MariaDb(server) => ("mariadb", server.url(ROLE)),
         };
-        let escalate = match case.escalate {
-            Escalate::Never => "never",
-            Escalate::Terminate => "terminate",
-        };
         let slo = format!("{{ p99 = \"{}us\" }}", case.slo.0 / 1_000);
-        let table = format!("[{kind}.main]\ndsn = \"{dsn}\"\nslo = {slo}\nescalate = \"{escalate}\"\n");
-        Agent::start(program, &table)
+        format!("[{kind}.main]\ndsn = \"{dsn}\"\nslo = {slo}\nescalate = \"{escalate}\"\n")
     }
 
     /// Begins a load.
@@ -190,5 +197,13 @@ impl Stand {
                 Task::start(&options, name, steps, clock).await
             }
         }
+    }
+}
+
+fn speed(disk: &CaseDisk) -> Disk {
+    Disk {
+        read_bytes_per_s: disk.read_per_s.bytes,
+        write_bytes_per_s: disk.written_per_s.bytes,
+        reads_per_s: disk.reads.per_s.ceil() as u64,
     }
 }
