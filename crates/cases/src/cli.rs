@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 use plimsoll_core::Nanos;
-use plimsoll_core::config::case::CaseFile;
+use plimsoll_core::config::case::{CaseFile, Switch};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::catalog;
@@ -52,6 +52,9 @@ struct RunArgs {
     /// All of them, one after the other; one that cannot run here is left out, and says why.
     #[arg(long, conflicts_with = "case")]
     all: bool,
+    /// With --all, also those whose servers are not to be had everywhere, or take long to start.
+    #[arg(long, requires = "all")]
+    heavy: bool,
     /// What to do about it: all, or none and plimsoll where it is to be quick.
     #[arg(long, value_enum, value_delimiter = ',')]
     remedy: Vec<Remedy>,
@@ -98,6 +101,7 @@ fn list(json: bool) -> Result<(), String> {
         let case = |(name, case): &(&str, CaseFile)| {
             serde_json::json!({
                 "case": name, "title": case.title, "server": case.server.kind.as_str(), "paper": case.paper,
+                "heavy": case.heavy == Switch::Yes,
                 "missing": Stand::is_there(&case.server).err(),
             })
         };
@@ -105,7 +109,8 @@ fn list(json: bool) -> Result<(), String> {
         return Ok(());
     }
     for (name, case) in &cases {
-        println!("{name:4} {:9} {}", case.server.kind.as_str(), case.title);
+        let heavy = if case.heavy == Switch::Yes { " (heavy)" } else { "" };
+        println!("{name:4} {:13} {}{heavy}", case.server.kind.as_str(), case.title);
     }
     let mut missing: Vec<String> =
         cases.iter().filter_map(|(_, case)| Stand::is_there(&case.server).err()).collect();
@@ -135,9 +140,11 @@ async fn run_cases(args: &RunArgs) -> Result<ExitCode, String> {
         true => catalog::names().collect(),
         false => args.case.iter().map(String::as_str).collect(),
     };
-    let cases: Vec<CaseFile> = names.iter().map(|name| catalog::find(name)).collect::<Result<_, _>>()?;
+    let cases = names.into_iter().map(|name| Ok((name, catalog::find(name)?)));
+    let mut cases: Vec<(&str, CaseFile)> = cases.collect::<Result<_, String>>()?;
+    cases.retain(|(_, case)| !args.all || args.heavy || case.heavy == Switch::No);
     let mut well = true;
-    for (name, case) in names.into_iter().zip(&cases) {
+    for (name, case) in &cases {
         let mut report = Report::new(name, case, &plan);
         if let Err(why) = run_case(args, case, &plan, &mut report).await {
             eprintln!("plimsoll case: {name}: {why}");

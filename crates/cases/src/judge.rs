@@ -101,7 +101,7 @@ pub fn judge(case: &CaseFile, plan: &Plan, remedy: Option<Remedy>, run: &Outcome
     let missed = missed(&run.requests, case.slo, plan.trigger_at).filter(|_| remedy.is_some());
     let is_over =
         missed.and_then(|missed| over(&run.requests, case.slo, missed)).filter(|&over| over < plan.length);
-    let first = run.endings.iter().filter(|task| was_ended(task)).map(|task| task.to).min();
+    let first = run.endings.iter().filter(|task| task.was_ended()).map(|task| task.to).min();
     let seconds = || (0..plan.length.0 / 1_000_000_000).map(|s| [s, s + 1].map(Nanos::from_secs));
     let in_time_from = |[from, to]: [Nanos; 2]| {
         run.requests.iter().filter(|it| (from..to).contains(&it.at)).filter(is_in_time).count()
@@ -117,7 +117,7 @@ pub fn judge(case: &CaseFile, plan: &Plan, remedy: Option<Remedy>, run: &Outcome
         missed_s: missed.map(|missed| missed.since(plan.trigger_at).as_secs_f64()),
         recovery_s: missed.zip(is_over).map(|(missed, over)| over.since(missed).as_secs_f64()),
         action_s: missed.zip(first).map(|(missed, first)| first.as_secs_f64() - missed.as_secs_f64()),
-        right: is_right(case, &run.endings),
+        right: is_right(&run.endings, case.culprit.as_deref()),
         requests_ended: run.requests.iter().filter(|it| is_ended(it)).count(),
         throughput_per_s: figures.throughput_per_s,
         p50_ms: figures.p50_ms,
@@ -158,17 +158,6 @@ impl Judged {
     }
 }
 
-fn was_ended(task: &Ending) -> bool {
-    matches!(task.how, How::Cancelled | How::Terminated)
-}
-
-/// Several may do the same, and it may do to end some of them.
-fn is_right(case: &CaseFile, endings: &[Ending]) -> bool {
-    let culprits = |task: &&Ending| Some(&task.name) == case.culprit.as_ref();
-    let ended = || endings.iter().filter(|task| was_ended(task));
-    ended().all(|task| culprits(&task)) && (case.culprit.is_none() || ended().any(|task| culprits(&task)))
-}
-
 /// Of the requests that came at other times than around the trigger.
 fn elsewhere(plan: &Plan, run: &Outcome) -> Figures {
     let around = plan.trigger_at..plan.trigger_at + AROUND;
@@ -176,6 +165,14 @@ fn elsewhere(plan: &Plan, run: &Outcome) -> Figures {
         run.requests.iter().filter(|request| !around.contains(&request.at)),
         plan.length.since(AROUND),
     )
+}
+
+/// Whether the culprit was ended, if there is one, and nobody else. Of several copies of it one may do: then all is well again, and the others are
+/// in nobody's way.
+fn is_right(endings: &[Ending], culprit: Option<&str>) -> bool {
+    let ended = || endings.iter().filter(|task| task.was_ended()).map(|task| task.name.as_str());
+    ended().all(|name| Some(name) == culprit)
+        && culprit.is_none_or(|culprit| ended().any(|name| name == culprit) || endings.is_empty())
 }
 
 fn ratio(a: Option<f64>, b: Option<f64>) -> Option<f64> {
@@ -186,9 +183,12 @@ fn share_pct(part: usize, whole: usize) -> f64 {
     100.0 * part as f64 / whole.max(1) as f64
 }
 
-/// PostgreSQL's 57014 and 57P01, MariaDB's 70100.
+/// PostgreSQL's 57014 and 57P01, MariaDB's 70100, and what servers say over HTTP.
 fn is_ended(request: &Request) -> bool {
-    matches!(request.outcome, Became::Failed(state) if [b"57014", b"57P01", b"70100"].contains(&&state))
+    match request.outcome {
+        Became::Failed(state) => [b"57014", b"57P01", b"70100"].contains(&&state),
+        outcome => outcome == Became::Ended,
+    }
 }
 
 fn words(how: &How) -> String {
@@ -273,12 +273,12 @@ mod tests {
     }
 
     #[test]
-    fn of_several_culprits_it_may_do_to_end_some() {
-        let case = catalog::find("c6").unwrap();
-        let ending = |name: &str, how| Ending { name: name.to_owned(), pid: 7, from: MS(0), to: MS(1), how };
-        let (some, none) = (ending("reprice", How::Cancelled), ending("reprice", How::Abandoned));
-        assert!(is_right(&case, &[none.clone(), some.clone()]));
-        assert!(!is_right(&case, &[none, ending("report", How::Finished)]));
-        assert!(!is_right(&case, &[some, ending("report", How::Terminated)]));
+    fn of_several_copies_of_a_culprit_one_is_enough() {
+        let ending = |name: &str, how| Ending { name: name.to_owned(), pid: 7, from: MS(1), to: MS(2), how };
+        let copies = [ending("hog", How::Cancelled), ending("hog", How::Finished)];
+        assert!(is_right(&copies, Some("hog")) && !is_right(&copies, None));
+        assert!(!is_right(&copies[1..], Some("hog")) && is_right(&copies[1..], None));
+        let other = [copies.as_slice(), &[ending("report", How::Terminated)]].concat();
+        assert!(!is_right(&other, Some("hog")));
     }
 }

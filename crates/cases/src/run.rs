@@ -101,7 +101,7 @@ pub struct Outcome {
 /// # Errors
 /// What could not be started, in words.
 pub async fn run(case: &CaseFile, remedy: Option<Remedy>, plan: &Plan) -> Result<Outcome, String> {
-    let stand = Stand::set(&case.server).await?;
+    let stand = Stand::set(case).await?;
     let version = stand.version().await?;
     if let Some(remedy) = remedy {
         stand.administer(remedy.statements(case)).await?;
@@ -122,7 +122,9 @@ pub async fn run(case: &CaseFile, remedy: Option<Remedy>, plan: &Plan) -> Result
         for (name, task) in &case.task.0 {
             sleep_until(clock, plan.warm_up + plan.trigger_at + task.after).await;
             let admin = task.admin == plimsoll_core::config::case::Switch::Yes;
-            tasks.push(stand.task(name, admin, steps(&task.steps), clock).await?);
+            for _ in 0..task.copies {
+                tasks.push(stand.task(name, admin, steps(&task.steps), clock).await?);
+            }
         }
     }
     let requests = loading.finished().await;
@@ -136,7 +138,7 @@ pub async fn run(case: &CaseFile, remedy: Option<Remedy>, plan: &Plan) -> Result
 
 fn load(case: &CaseFile, plan: &Plan) -> Load {
     let kinds = case.request.0.iter().map(|(_, request)| Kind {
-        sql: request.sql.clone(),
+        text: request.text(),
         share: request.share,
         parameters: request.parameters.iter().map(|span| (span.from, span.to)).collect(),
     });
@@ -154,6 +156,7 @@ fn load(case: &CaseFile, plan: &Plan) -> Load {
 fn steps(steps: &[CaseStep]) -> Vec<Step> {
     let step = |step: &CaseStep| match step {
         CaseStep::Run(sql) => Step::Run(sql.clone()),
+        CaseStep::Call(call) => Step::Run(call.to_string()),
         CaseStep::Wait(length) => Step::Idle(*length),
     };
     steps.iter().map(step).collect()

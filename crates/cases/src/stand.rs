@@ -6,11 +6,14 @@ use plimsoll_core::config::Escalate;
 use plimsoll_core::config::case::{CaseDisk, CaseFile, CaseServer, ServerKind};
 use plimsoll_testbed::agent::Agent;
 use plimsoll_testbed::clock::Clock;
+use plimsoll_testbed::database::fill::Fill;
+use plimsoll_testbed::database::http::Http;
 use plimsoll_testbed::database::load::Load;
 use plimsoll_testbed::database::loading::Loading;
 use plimsoll_testbed::database::task::{Step, Task};
 use plimsoll_testbed::disk_cap::{Disk, DiskCap};
 use plimsoll_testbed::postgres::agent::{ROLE, make_role};
+use plimsoll_testbed::search::{self, Product};
 use plimsoll_testbed::{mariadb, postgres};
 
 /// Whose the tables are, and the load.
@@ -24,6 +27,8 @@ pub enum Stand {
     Postgres(postgres::Server),
     /// MariaDB.
     MariaDb(mariadb::Server),
+    /// OpenSearch or Elasticsearch.
+    Search(search::Server),
 }
 
 impl Stand {
@@ -38,6 +43,8 @@ impl Stand {
         match server.kind {
             ServerKind::Postgres => postgres::Server::is_there(&postgres::Options::default()),
             ServerKind::MariaDb => mariadb::Server::is_there(&mariadb::Options::default()),
+            ServerKind::OpenSearch => search::Server::is_there(Product::OpenSearch),
+            ServerKind::Elasticsearch => search::Server::is_there(Product::Elasticsearch),
         }
     }
 
@@ -45,7 +52,8 @@ impl Stand {
     ///
     /// # Errors
     /// Where it does not start, or what it says.
-    pub async fn set(server: &CaseServer) -> Result<Stand, String> {
+    pub async fn set(case: &CaseFile) -> Result<Stand, String> {
+        let server = &case.server;
         let settings: Vec<(String, String)> =
             server.settings.iter().map(|line| (line.name.clone(), line.value.clone())).collect();
         let memory_bytes = server.disk.as_ref().map(|disk| disk.memory.bytes);
@@ -92,7 +100,21 @@ impl Stand {
                 server.disk.as_ref().map_or(Ok(()), |disk| stand.slow_down(speed(disk)))?;
                 Ok(Stand::MariaDb(stand))
             }
+            ServerKind::OpenSearch => Stand::search(Product::OpenSearch, settings, case).await,
+            ServerKind::Elasticsearch => Stand::search(Product::Elasticsearch, settings, case).await,
         }
+    }
+
+    async fn search(
+        product: Product,
+        settings: Vec<(String, String)>,
+        case: &CaseFile,
+    ) -> Result<Stand, String> {
+        let stand = search::Server::start(product, &settings).await?;
+        fill(&stand.http(), case).await?;
+        // What was filled is there for who searches, and written, now.
+        stand.settle().await?;
+        Ok(Stand::Search(stand))
     }
 
     /// Runs statements as its administrator.
@@ -113,6 +135,7 @@ impl Stand {
                     session.run(statement).await?;
                 }
             }
+            Stand::Search(server) => call(&server.http(), statements).await?,
         }
         Ok(())
     }
@@ -133,6 +156,7 @@ impl Stand {
                 let version = session.texts("select version()").await?;
                 Ok(format!("MariaDB {}", version.first().map_or("", String::as_str)))
             }
+            Stand::Search(server) => server.version().await,
         }
     }
 
@@ -146,14 +170,21 @@ impl Stand {
 
     /// What an agent's config says of it.
     pub fn watched(&self, case: &CaseFile, escalate: Escalate) -> String {
-        let (kind, dsn) = match self {
+        let (kind, keys) = match self {
             Stand::Postgres(server) => {
-                ("postgres", format!("postgres://{ROLE}@127.0.0.1:{}/postgres", server.port()))
+                let dsn = format!("postgres://{ROLE}@127.0.0.1:{}/postgres", server.port());
+                ("postgres", format!("dsn = \"{dsn}\"\nescalate = \"{escalate}\""))
             }
-            Stand::MariaDb(server) => ("mariadb", server.url(ROLE)),
+            Stand::MariaDb(server) => {
+                let dsn = server.url(ROLE);
+                ("mariadb", format!("dsn = \"{dsn}\"\nescalate = \"{escalate}\""))
+            }
+            Stand::Search(server) => {
+                (case.server.kind.as_str(), format!("url = \"http://{}\"", server.http().address))
+            }
         };
         let slo = format!("{{ p99 = \"{}us\" }}", case.slo.0 / 1_000);
-        format!("[{kind}.main]\ndsn = \"{dsn}\"\nslo = {slo}\nescalate = \"{escalate}\"\n")
+        format!("[{kind}.main]\n{keys}\nslo = {slo}\n")
     }
 
     /// Begins a load.
@@ -162,6 +193,7 @@ impl Stand {
     /// Where it makes no sense, or the server does not take it.
     pub async fn load(&self, load: Load) -> Result<Loading, String> {
         match self {
+            Stand::Search(server) => load.start(server.http()).await,
             Stand::Postgres(server) => {
                 let mut config = server.config("load");
                 load.start(config.user(APP).clone()).await
@@ -196,6 +228,7 @@ impl Stand {
                 };
                 Task::start(&options, name, steps, clock).await
             }
+            Stand::Search(server) => Task::start(&server.http(), name, steps, clock).await,
         }
     }
 }
@@ -206,4 +239,24 @@ fn speed(disk: &CaseDisk) -> Disk {
         write_bytes_per_s: disk.written_per_s.bytes,
         reads_per_s: disk.reads.per_s.ceil() as u64,
     }
+}
+
+/// Sends requests over HTTP, one after the other.
+async fn call(server: &Http, calls: &[String]) -> Result<(), String> {
+    for text in calls {
+        server.call(&text.parse()?).await?;
+    }
+    Ok(())
+}
+
+/// Makes and fills what a case has on a server that speaks HTTP.
+async fn fill(server: &Http, case: &CaseFile) -> Result<(), String> {
+    call(server, &case.server.grants).await?;
+    call(server, &case.server.data).await?;
+    for (name, fill) in &case.fill.0 {
+        let parameters: Vec<(i64, i64)> = fill.parameters.iter().map(|span| (span.from, span.to)).collect();
+        let fill = Fill { call: &fill.http, line: &fill.line, count: fill.count, parameters: &parameters };
+        fill.send(server).await.map_err(|e| format!("[fill.{name}]: {e}"))?;
+    }
+    Ok(())
 }

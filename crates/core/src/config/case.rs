@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::agent::Escalate;
+use super::call::{HttpCall, most};
 use super::report::Report;
 use super::table::{choice, table};
 use super::units::{Rate, Size};
@@ -23,8 +24,12 @@ table! {
         culprit: Option<String>,
         /// What becomes of a session that ignores being cancelled, as in the agent's config.
         escalate: Escalate = "never",
+        /// Whether its server is not to be had everywhere, or takes a gigabyte or a minute to start: who runs all cases leaves it out.
+        heavy: Switch = "no",
         /// The server.
         server: CaseServer,
+        /// What a server that speaks HTTP is filled with, many at once.
+        fill: Tables<CaseFill>,
         /// The requests, all together.
         load: CaseLoad = {},
         /// Kinds of requests.
@@ -43,7 +48,8 @@ table! {
         kind: ServerKind,
         /// Lines of its configuration, as in "innodb_buffer_pool_size = 64M".
         settings: Vec<Setting> = [],
-        /// Statements by which its tables are made and filled, as the application whose they are.
+        /// Statements by which its tables are made and filled, as the application whose they are. To a server that speaks HTTP, here as
+        /// below, requests: "METHOD PATH BODY".
         data: Vec<String> = [],
         /// Statements that its administrator runs before, such as grants to the application, which is called `app`.
         grants: Vec<String> = [],
@@ -68,6 +74,20 @@ table! {
 }
 
 table! {
+    /// What fills a server that speaks HTTP: lines that are alike, many in a request.
+    pub struct CaseFill {
+        /// To where they are sent.
+        http: HttpCall,
+        /// One of them, with `?0` for its number, from 1 on, and `?1` and so on for parameters.
+        line: String,
+        /// How many.
+        count: u32 [1..=10000000],
+        /// From where to where each parameter is drawn, both included; nine at most.
+        parameters: Vec<Span> = [],
+    }
+}
+
+table! {
     /// A load that comes whether or not it is answered.
     pub struct CaseLoad {
         /// Requests a second, Poisson.
@@ -81,7 +101,11 @@ table! {
     /// One kind of request.
     pub struct CaseRequest {
         /// The statement, with parameters as the server writes them: $1 and $2, or ?.
-        sql: String,
+        sql: Option<String>,
+        /// Instead of a statement, to a server that speaks HTTP: method and path, with parameters as ?1 and ?2.
+        http: Option<HttpCall>,
+        /// What is sent with it, likewise.
+        body: Option<String>,
         /// How often, relative to the others.
         share: f64 [0.000001..=1000000.0] = 1.0,
         /// From where to where each parameter is drawn, both included; two at most.
@@ -92,8 +116,11 @@ table! {
 table! {
     /// Something that runs beside the requests, in a session of its own.
     pub struct CaseTask {
-        /// What it does, one thing after the other: statements, and "wait 30s", with the session open.
+        /// What it does, one thing after the other: statements, or "http POST /items/_search {}" to a server that speaks HTTP, and
+        /// "wait 30s", with the session open.
         steps: Vec<CaseStep>,
+        /// How many do this at once.
+        copies: u32 [1..=1000] = 1,
         /// How long after the first.
         after: Nanos ["0s"..="1h"] = "0s",
         /// Whether the server's administrator does it; else the application.
@@ -118,6 +145,17 @@ choice! {
         Postgres = "postgres",
         /// MariaDB, 10.6 or newer.
         MariaDb = "mariadb",
+        /// OpenSearch, 3.8.
+        OpenSearch = "opensearch",
+        /// Elasticsearch, 7.10.
+        Elasticsearch = "elasticsearch",
+    }
+}
+
+impl ServerKind {
+    /// Whether it is spoken to over HTTP; else in SQL.
+    pub const fn speaks_http(self) -> bool {
+        !matches!(self, ServerKind::Postgres | ServerKind::MariaDb)
     }
 }
 
@@ -154,6 +192,8 @@ pub struct Span {
 pub enum CaseStep {
     /// A statement.
     Run(String),
+    /// A request over HTTP.
+    Call(HttpCall),
     /// Nothing, with its session open.
     Wait(Nanos),
 }
@@ -186,10 +226,11 @@ impl FromStr for Span {
 impl FromStr for CaseStep {
     type Err = String;
     fn from_str(text: &str) -> Result<CaseStep, String> {
-        match text.strip_prefix("wait ") {
-            Some(length) => length.parse().map(CaseStep::Wait),
-            None if text.trim().is_empty() => Err("a step that does nothing; remove it".to_owned()),
-            None => Ok(CaseStep::Run(text.to_owned())),
+        match text.split_once(' ') {
+            Some(("wait", length)) => length.parse().map(CaseStep::Wait),
+            Some(("http", call)) => call.parse().map(CaseStep::Call),
+            _ if text.trim().is_empty() => Err("a step that does nothing; remove it".to_owned()),
+            _ => Ok(CaseStep::Run(text.to_owned())),
         }
     }
 }
@@ -204,6 +245,78 @@ impl fmt::Display for Setting {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case(pub CaseFile);
 
+impl CaseRequest {
+    /// What is asked, in the server's language: a statement, or "METHOD PATH BODY".
+    pub fn text(&self) -> String {
+        match (&self.http, &self.body) {
+            (Some(call), Some(body)) => HttpCall { body: body.clone(), ..call.clone() }.to_string(),
+            (Some(call), None) => call.to_string(),
+            (None, _) => self.sql.clone().unwrap_or_default(),
+        }
+    }
+
+    /// What is wrong with it, to a server of this kind: at which key, and why.
+    fn wrong(&self, kind: ServerKind) -> Option<(&'static str, String)> {
+        let parameters = self.parameters.len();
+        let asked = self.http.as_ref().map_or(0, HttpCall::parameters);
+        let asked = asked.max(self.body.as_deref().map_or(0, most));
+        Some(match (kind.speaks_http(), &self.http, &self.sql) {
+            _ if parameters > 2 => ("parameters", "a request has two parameters at most".to_owned()),
+            (true, None, _) => ("sql", format!("{kind} speaks HTTP; write http = \"GET /items\"")),
+            (false, _, None) => ("http", format!("{kind} speaks SQL; write sql = \"select 1\"")),
+            (true, _, Some(_)) => ("sql", format!("{kind} speaks HTTP; remove it")),
+            (false, Some(_), _) => ("http", format!("{kind} speaks SQL; remove it")),
+            (false, ..) if self.body.is_some() => ("body", format!("{kind} speaks SQL; remove it")),
+            (true, ..) if asked > parameters => {
+                ("parameters", format!("?{asked} has no value; write a range for each, as in [\"1..100\"]"))
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl CaseTask {
+    /// What is wrong with its steps, for a server of this kind.
+    fn wrong(&self, kind: ServerKind) -> Option<String> {
+        let other = |step: &&CaseStep| match step {
+            CaseStep::Run(_) => kind.speaks_http(),
+            CaseStep::Call(_) => !kind.speaks_http(),
+            CaseStep::Wait(_) => false,
+        };
+        match self.steps.iter().find(other) {
+            _ if self.steps.is_empty() => Some("it does nothing; write for example [\"wait 1s\"]".to_owned()),
+            Some(CaseStep::Call(_)) => Some(format!("{kind} speaks SQL; write a statement")),
+            Some(_) => Some(format!("{kind} speaks HTTP; write \"http POST /items/_search {{}}\"")),
+            None => None,
+        }
+    }
+}
+
+impl CaseFile {
+    /// Where there are requests in lists of texts, and what is wrong with them; and with what fills the server.
+    fn wrong_calls(&self) -> Vec<(Vec<&str>, String)> {
+        let lists: [(&[&str], &Vec<String>); 4] = [
+            (&["server", "data"], &self.server.data),
+            (&["server", "grants"], &self.server.grants),
+            (&["remedy", "timeout"], &self.remedy.timeout),
+            (&["remedy", "native"], &self.remedy.native),
+        ];
+        let calls = lists.into_iter().flat_map(|(path, list)| list.iter().map(move |call| (path, call)));
+        let wrong = calls.filter_map(|(path, call)| Some((path.to_vec(), call.parse::<HttpCall>().err()?)));
+        let fills = self.fill.0.iter().filter_map(|(name, fill)| {
+            let why = match (most(&fill.line), fill.parameters.len()) {
+                (_, 10..) => "a line has nine parameters at most".to_owned(),
+                (asked, given) if asked > given => {
+                    format!("?{asked} has no value; write a range for each, as in [\"1..100\"]")
+                }
+                _ => return None,
+            };
+            Some((vec!["fill", name, "parameters"], why))
+        });
+        wrong.chain(fills).collect()
+    }
+}
+
 impl Derived for Case {
     type Written = CaseFile;
 
@@ -213,12 +326,14 @@ impl Derived for Case {
             report.error(root.at(path), message);
             fits = false;
         };
+        let kind = file.server.kind;
         if file.request.0.is_empty() {
-            wrong(&[], "there is no request; add [request.NAME] with sql = \"select 1\"".to_owned());
+            let example = if kind.speaks_http() { "http = \"GET /items\"" } else { "sql = \"select 1\"" };
+            wrong(&[], format!("there is no request; add [request.NAME] with {example}"));
         }
         for (name, request) in &file.request.0 {
-            if request.parameters.len() > 2 {
-                wrong(&["request", name, "parameters"], "a statement has two parameters at most".to_owned());
+            if let Some((key, why)) = request.wrong(kind) {
+                wrong(&["request", name, key], why);
             }
         }
         let names: Vec<&str> = file.task.0.iter().map(|(name, _)| name.as_str()).collect();
@@ -228,12 +343,14 @@ impl Derived for Case {
             wrong(&["culprit"], message);
         }
         for (name, task) in &file.task.0 {
-            if task.steps.is_empty() {
-                wrong(
-                    &["task", name, "steps"],
-                    "it does nothing; write for example [\"select 1\"]".to_owned(),
-                );
+            if let Some(why) = task.wrong(kind) {
+                wrong(&["task", name, "steps"], why);
             }
+        }
+        if kind.speaks_http() {
+            file.wrong_calls().into_iter().for_each(|(path, why)| wrong(&path, why));
+        } else if let Some((name, _)) = file.fill.0.first() {
+            wrong(&["fill", name], format!("{kind} speaks SQL; write statements in [server] data"));
         }
         fits.then_some(Case(file))
     }
@@ -277,6 +394,12 @@ mod tests {
             ("culprit = \"backup\"", "culprit = \"bakup\"", "did you mean `backup`"),
             ("\"-5..7\"", "\"7..-5\"", "the smaller and the larger number"),
             ("\"-5..7\"", "\"1..2\", \"1..2\", \"1..2\"", "two parameters at most"),
+            ("sql = \"select 1 where ? > 0\"", "http = \"GET /items\"", "mariadb speaks SQL; write sql"),
+            (
+                "\"flush tables with read lock\"",
+                "\"http GET /items\"",
+                "mariadb speaks SQL; write a statement",
+            ),
             ("wait 30s", "wait long", "not a duration"),
             ("= 64M", "", "is not a line of a configuration"),
             ("memory = \"512MiB\", ", "", "`memory` is missing"),
@@ -284,6 +407,50 @@ mod tests {
             ("[request.read]", "[rquest.read]", "unknown key `rquest`"),
         ] {
             let error = parse::<Case>(&CASE.replace(from, to), "").unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    const SEARCH: &str = r#"
+        title = "a title"
+        [server]
+        kind = "opensearch"
+        data = ["PUT /items {}"]
+        [fill.items]
+        http = "POST /items/_bulk"
+        line = '{"id": ?0, "price": ?1}'
+        count = 1000
+        parameters = ["1..100"]
+        [request.read]
+        http = "POST /items/_search?preference=?1"
+        body = '{"from": ?2}'
+        parameters = ["1..9", "0..5"]
+        [task.hog]
+        steps = ["http POST /items/_search {\"size\": 10000}", "wait 1s"]
+        copies = 8
+    "#;
+
+    #[test]
+    fn a_server_that_speaks_http_is_asked_so() {
+        let Case(case) = parse::<Case>(SEARCH, "").unwrap_or_else(|e| panic!("{e}")).0;
+        assert_eq!(case.request.0[0].1.text(), "POST /items/_search?preference=?1 {\"from\": ?2}");
+        let task = &case.task.0[0].1;
+        assert!(matches!(&task.steps[0], CaseStep::Call(call) if call.body == "{\"size\": 10000}"));
+        assert_eq!((task.copies, case.fill.0[0].1.count), (8, 1_000));
+        for (from, to, said) in [
+            (
+                "http = \"POST /items/_search?preference=?1\"",
+                "sql = \"select 1\"",
+                "opensearch speaks HTTP; write http",
+            ),
+            ("\"0..5\"", "", "?2 has no value"),
+            ("[\"1..100\"]", "[]", "?1 has no value"),
+            ("\"PUT /items {}\"", "\"create table items\"", "is not a request"),
+            ("\"http POST", "\"POST", "opensearch speaks HTTP; write \"http POST"),
+            ("\"http POST", "\"http post", "is not a request"),
+            ("opensearch", "postgres", "postgres speaks SQL"),
+        ] {
+            let error = parse::<Case>(&SEARCH.replace(from, to), "").unwrap_err().to_string();
             assert!(error.contains(said), "{error}");
         }
     }

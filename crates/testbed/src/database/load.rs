@@ -1,4 +1,4 @@
-//! What is asked of the database, how often, and from which seed.
+//! What is asked of the server, how often, and from which seed.
 
 use plimsoll_core::rng::seeded;
 use plimsoll_core::{Nanos, Rng};
@@ -8,11 +8,11 @@ use rand_distr::{Distribution, Exp};
 /// Parameters of a statement, at most.
 pub(crate) const MOST_PARAMETERS: usize = 2;
 
-/// One kind of request: a statement whose parameters are numbers (`bigint`), drawn at random.
+/// One kind of request, whose parameters are numbers (`bigint`), drawn at random.
 #[derive(Clone, Debug)]
 pub struct Kind {
-    /// With `$1` and so on.
-    pub sql: String,
+    /// In the server's language: a statement with `$1` and so on, or with `?`; or "METHOD PATH BODY" with `?1` and so on.
+    pub text: String,
     /// How many of all requests are such, relative to the shares of the others.
     pub share: f64,
     /// From where to where each parameter is drawn, both included; two at most.
@@ -96,7 +96,7 @@ mod tests {
 
     fn load() -> Load {
         let kind = |share, parameters: &[(i64, i64)]| Kind {
-            sql: String::new(),
+            text: String::new(),
             share,
             parameters: parameters.to_vec(),
         };
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_load_that_makes_no_sense_says_so() {
-        let kinds = |share, parameters| vec![Kind { sql: String::new(), share, parameters }];
+        let kinds = |share, parameters| vec![Kind { text: String::new(), share, parameters }];
         for (wrong, why) in [
             (Load { rate_per_s: 0.0, ..load() }, "rate"),
             (Load { rate_per_s: f64::NAN, ..load() }, "rate"),

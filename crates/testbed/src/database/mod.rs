@@ -1,5 +1,7 @@
-//! What databases of all kinds are overloaded with: a load that comes whether or not it is answered, tasks that follow a script, and figures.
+//! What databases and servers of all kinds are overloaded with: a load that comes whether or not it is answered, tasks that follow a script, and figures.
 
+pub mod fill;
+pub mod http;
 pub mod judge;
 pub mod load;
 pub mod loading;
@@ -10,7 +12,7 @@ use load::Kind;
 use request::Outcome;
 use task::How;
 
-/// Where a database is and as whom to connect, for its kind of clients.
+/// Where a server is and as whom to connect, for its kind of clients.
 pub trait Database: Clone + Send + Sync + 'static {
     /// A connection of a load.
     type Client: Client;
@@ -35,7 +37,7 @@ pub trait Client {
     /// Whether it has broken.
     fn is_closed(&self) -> bool;
 
-    /// Asks a statement of those that were prepared.
+    /// Asks one thing of those that were prepared.
     fn ask(&mut self, kind: usize, parameters: &[i64]) -> impl Future<Output = Outcome>;
 }
 
@@ -44,8 +46,8 @@ pub trait Session: Send + 'static {
     /// What the server knows it by: a process, a connection.
     fn id(&self) -> i32;
 
-    /// Runs statements to their end, or until somebody ends them.
-    fn run(&mut self, sql: &str) -> impl Future<Output = Result<(), How>> + Send;
+    /// Runs statements, or a request, to the end, or until somebody ends it.
+    fn run(&mut self, text: &str) -> impl Future<Output = Result<(), How>> + Send;
 
     /// Waits, with nothing asked, until somebody ends the connection.
     fn closed(&mut self) -> impl Future<Output = How> + Send;

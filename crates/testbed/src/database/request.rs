@@ -27,7 +27,11 @@ pub enum Outcome {
     Ok,
     /// The server failed it, with this SQLSTATE.
     Failed([u8; 5]),
-    /// Too many waited for a connection when it came.
+    /// The server failed it, with this status of HTTP, 400 or above.
+    Status(u16),
+    /// The server ended it because it was asked to, or by a limit of its own, and said so over HTTP.
+    Ended,
+    /// Nobody took it: too many waited for a connection when it came, or the server said so (429 or 503 of HTTP).
     Refused,
     /// Its connection broke.
     Lost,
@@ -40,6 +44,8 @@ impl fmt::Display for Outcome {
         match self {
             Outcome::Ok => f.write_str("ok"),
             Outcome::Failed(state) => write!(f, "SQLSTATE {}", String::from_utf8_lossy(state)),
+            Outcome::Status(status) => write!(f, "HTTP {status}"),
+            Outcome::Ended => f.write_str("ended"),
             Outcome::Refused => f.write_str("refused"),
             Outcome::Lost => f.write_str("lost"),
             Outcome::Unanswered => f.write_str("unanswered"),

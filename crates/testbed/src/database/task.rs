@@ -13,7 +13,7 @@ use crate::clock::Clock;
 /// One thing that a task does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A statement, to its end.
+    /// A statement or a request, to its end.
     Run(String),
     /// Nothing, with the session open; in a transaction, where one has begun.
     Idle(Nanos),
@@ -28,7 +28,7 @@ pub(crate) fn run(sql: impl Into<String>) -> Step {
 pub struct Task {
     /// What the database knows its session by, where it takes such a name (`application_name`).
     pub name: String,
-    /// The process id of its backend, or the number of its connection.
+    /// The process id of its backend, or the number of its connection, or the port that it comes from.
     pub pid: i32,
     from: Nanos,
     clock: Clock,
@@ -63,6 +63,13 @@ pub enum How {
     Failed(String),
     /// Whoever started it stopped waiting for it.
     Abandoned,
+}
+
+impl Ending {
+    /// Whether somebody ended it.
+    pub fn was_ended(&self) -> bool {
+        matches!(self.how, How::Cancelled | How::Terminated)
+    }
 }
 
 impl Task {

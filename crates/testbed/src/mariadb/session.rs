@@ -71,7 +71,7 @@ impl Database for Opts {
         let mut conn = Conn::new(self.clone()).await.map_err(|e| why(&e))?;
         let mut statements = Vec::new();
         for kind in kinds {
-            statements.push(conn.prep(kind.sql.as_str()).await.map_err(|e| why(&e))?);
+            statements.push(conn.prep(kind.text.as_str()).await.map_err(|e| why(&e))?);
         }
         Ok(Prepared { conn, statements, closed: false })
     }

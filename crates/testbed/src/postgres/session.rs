@@ -75,7 +75,7 @@ impl Database for Config {
         let (client, _) = connect(self).await.map_err(|e| why(&e))?;
         let mut statements = Vec::new();
         for kind in kinds {
-            statements.push(client.prepare(&kind.sql).await.map_err(|e| why(&e))?);
+            statements.push(client.prepare(&kind.text).await.map_err(|e| why(&e))?);
         }
         Ok(Prepared { client, statements })
     }

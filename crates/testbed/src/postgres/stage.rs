@@ -97,7 +97,7 @@ impl Stage {
     pub fn load(&self, plan: &Plan) -> Load {
         let account = (1, i64::from(self.scale.accounts));
         let kind = |share, sql: &str, parameters: &[(i64, i64)]| Kind {
-            sql: sql.to_owned(),
+            text: sql.to_owned(),
             share,
             parameters: parameters.to_vec(),
         };
