@@ -3,15 +3,26 @@
 use plimsoll_core::config::case::{Case, CaseFile};
 use plimsoll_core::config::parse;
 
+macro_rules! files {
+    ($($name:literal)*) => { &[$(($name, include_str!(concat!("../../../cases/", $name, ".toml")))),*] };
+}
+
 /// Name and file, in the order of the list.
-const FILES: [(&str, &str); 6] = [
-    ("c1", include_str!("../../../cases/c1.toml")),
-    ("c4", include_str!("../../../cases/c4.toml")),
-    ("c6", include_str!("../../../cases/c6.toml")),
-    ("c17", include_str!("../../../cases/c17.toml")),
-    ("c18", include_str!("../../../cases/c18.toml")),
-    ("c19", include_str!("../../../cases/c19.toml")),
-];
+const FILES: &[(&str, &str)] = files! {
+    "c1"
+    "c2"
+    "c3"
+    "c4"
+    "c5"
+    "c6"
+    "c7"
+    "c8"
+    "c17"
+    "c18"
+    "c19"
+    "c20"
+    "c21"
+};
 
 /// Their names.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -42,10 +53,8 @@ mod tests {
             let case = find(name).unwrap_or_else(|e| panic!("{e}"));
             assert!(case.culprit.is_some() && !case.task.0.is_empty(), "{name}");
         }
-        assert_eq!(
-            find("c99").unwrap_err(),
-            "there is no case `c99`; write one of c1, c4, c6, c17, c18, c19"
-        );
+        let error = find("c99").unwrap_err();
+        assert!(error.starts_with("there is no case `c99`; write one of c1, "), "{error}");
     }
 
     #[test]
