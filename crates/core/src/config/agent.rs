@@ -1,10 +1,10 @@
-//! `[agent]`, `[app.NAME]`, `[postgres.NAME]` and `[mariadb.NAME]`: on each host, who finds the task that holds everybody up, and where.
+//! `[agent]`, `[app.NAME]`, and a table for each kind of server, as `[postgres.NAME]`: on each host, who finds the task that holds everybody up, and where.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::admission::Mode;
-use super::dsn::{Dsn, MariaDbUrl};
+use super::dsn::{Dsn, MariaDbUrl, SearchUrl};
 use super::objective::SloRef;
 use super::pool::Pool;
 use super::report::{Report, Span};
@@ -95,6 +95,25 @@ table! {
 }
 
 table! {
+    /// A node of OpenSearch, 2 or newer, or of Elasticsearch, 7.10 or newer, as it is: nothing is installed in it. Where it has users, ours
+    /// needs to see tasks and the node's figures, and to cancel tasks.
+    pub struct SearchTable {
+        /// Where it is and who asks, as in "https://plimsoll:...@127.0.0.1:9200"; without a name where it has no users.
+        url: SearchUrl,
+        /// What its requests are promised, or the name of such an objective.
+        slo: SloRef,
+        /// Whether tasks are cancelled, or only named, or neither.
+        mode: Mode = "enforce",
+        /// From one look to the next while something is wrong; in calm, three times as long.
+        interval: Nanos ["10ms"..="10s"] = "100ms",
+        /// The pool that it serves. The sentry of this file is told to ease off while the objective is missed and nobody is to blame.
+        pool: Option<String>,
+        /// How much may be cancelled at most.
+        budget: CancelBudget = {},
+    }
+}
+
+table! {
     /// Bounds within which whoever errs, errs.
     pub struct CancelBudget {
         /// From one cancellation to the next at least: what the first one freed must have been seen.
@@ -143,9 +162,13 @@ pub enum DatabaseKind {
     },
     /// MariaDB.
     MariaDb,
+    /// OpenSearch.
+    OpenSearch,
+    /// Elasticsearch.
+    Elasticsearch,
 }
 
-/// A database server with its objective.
+/// A database server or a search engine with its objective.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Database {
     /// The NAME in its header.
@@ -217,21 +240,52 @@ pub(super) fn apps(
     tables.into_iter().map(app).collect::<Vec<_>>().into_iter().collect()
 }
 
+/// The tables of databases and search engines, a list for each kind.
+pub(super) struct DatabaseTables {
+    pub(super) postgres: Vec<(String, PostgresTable)>,
+    pub(super) mariadb: Vec<(String, MariaDbTable)>,
+    pub(super) opensearch: Vec<(String, SearchTable)>,
+    pub(super) elasticsearch: Vec<(String, SearchTable)>,
+}
+
+impl DatabaseTables {
+    /// Whether there is none of any kind.
+    pub(super) fn is_empty(&self) -> bool {
+        let DatabaseTables { postgres, mariadb, opensearch, elasticsearch } = self;
+        postgres.is_empty() && mariadb.is_empty() && opensearch.is_empty() && elasticsearch.is_empty()
+    }
+}
+
+/// Whether two kinds have a server of the same name.
+fn check_names(names: &[(&str, &str)], root: Node<'_>, report: &mut Report) {
+    for (index, (kind, name)) in names.iter().enumerate() {
+        if let Some((other, _)) = names[..index].iter().find(|(_, other)| other == name) {
+            // Events and metrics know a server by its name alone.
+            let message = format!("there is a [{other}.{name}], too; give one of them another name");
+            report.error(root.at(&[kind, name]), message);
+        }
+    }
+}
+
 /// The databases, with the objectives that they name: those of one kind after those of the other, each in the order of the file.
 pub(super) fn databases(
-    postgres: Vec<(String, PostgresTable)>,
-    mariadb: Vec<(String, MariaDbTable)>,
+    tables: DatabaseTables,
     slos: &[(String, Slo)],
     pools: &[Pool],
     root: Node<'_>,
     report: &mut Report,
 ) -> Option<Vec<Database>> {
-    let names: Vec<String> = postgres.iter().map(|(name, _)| name.clone()).collect();
-    for (name, _) in mariadb.iter().filter(|(name, _)| names.contains(name)) {
-        // Events and metrics know a server by its name alone.
-        let message = format!("there is a [postgres.{name}], too; give one of them another name");
-        report.error(root.at(&["mariadb", name]), message);
+    let DatabaseTables { postgres, mariadb, opensearch, elasticsearch } = tables;
+    let search = [
+        ("opensearch", DatabaseKind::OpenSearch, opensearch),
+        ("elasticsearch", DatabaseKind::Elasticsearch, elasticsearch),
+    ];
+    let mut names: Vec<(&str, &str)> = postgres.iter().map(|(name, _)| ("postgres", name.as_str())).collect();
+    names.extend(mariadb.iter().map(|(name, _)| ("mariadb", name.as_str())));
+    for (section, _, tables) in &search {
+        names.extend(tables.iter().map(|(name, _)| (*section, name.as_str())));
     }
+    check_names(&names, root, report);
     let mut resolve = |section: &str, name: &str, slo: SloRef, pool: Option<&str>| {
         check_pool(pool, pools, root.at(&[section, name, "pool"]), report);
         resolve::objective(slo, slos, root.at(&[section, name, "slo"]), report)
@@ -268,6 +322,24 @@ pub(super) fn databases(
             pool,
             budget,
         }));
+    }
+    for (section, kind, tables) in search {
+        for (name, table) in tables {
+            let SearchTable { url: SearchUrl(dsn), slo, mode, interval, pool, budget } = table;
+            let slo = resolve(section, &name, slo, pool.as_deref());
+            let (kind, escalate) = (kind.clone(), Escalate::Never);
+            databases.push(slo.map(|slo| Database {
+                name,
+                kind,
+                dsn,
+                slo,
+                mode,
+                escalate,
+                interval,
+                pool,
+                budget,
+            }));
+        }
     }
     // Resolved to the end before any is dropped, so that every wrong name is reported.
     databases.into_iter().collect()

@@ -92,6 +92,56 @@ impl Value for MariaDbUrl {
     }
 }
 
+const SEARCH_EXAMPLE: &str = "\"http://127.0.0.1:9200\"";
+
+/// Where a node of OpenSearch or Elasticsearch is and who asks: `http://` or `https://`, with a name and a password where it wants some.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SearchUrl(pub Dsn);
+
+impl Value for SearchUrl {
+    const SHAPE: Shape = Shape::new(
+        || "a URL".to_owned(),
+        || SEARCH_EXAMPLE.to_owned(),
+        || json!({ "type": "string", "pattern": "^https?://", "maxLength": LONGEST }),
+    );
+    fn read(node: Node<'_>, report: &mut Report) -> Option<SearchUrl> {
+        // No message quotes the value, whatever its type.
+        let Some(text) = node.text() else {
+            return node.fail(report, format!("not a string; write for example {SEARCH_EXAMPLE}"));
+        };
+        match check_search(text) {
+            Ok(()) => Some(SearchUrl(Dsn(text.to_owned()))),
+            Err(why) => node.fail(report, why),
+        }
+    }
+}
+
+fn check_search(text: &str) -> Result<(), String> {
+    if text.trim().is_empty() || text.len() > LONGEST || text.contains(char::is_control) {
+        return Err(format!("write one line of 1 to {LONGEST} bytes, for example {SEARCH_EXAMPLE}"));
+    }
+    let rest = match text.split_once("://") {
+        Some(("http" | "https", rest)) => rest,
+        _ => return Err(format!("not an http:// or https:// URL; write for example {SEARCH_EXAMPLE}")),
+    };
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (user, host) =
+        authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+    if host.is_empty() || host.contains(char::is_whitespace) {
+        return Err(format!("it names no host; write for example {SEARCH_EXAMPLE}"));
+    }
+    if user.is_some_and(|user| !user.contains(':') || user.starts_with(':')) {
+        return Err(
+            "before the `@` stand a name and a password, as in \"https://plimsoll:...@HOST\"".to_owned()
+        );
+    }
+    if !path.is_empty() {
+        return Err("nothing follows the host and its port; a path is not supported".to_owned());
+    }
+    let after = host.rsplit_once(']').map_or(host, |(_, after)| after);
+    after.rsplit_once(':').map_or(Ok(()), |(_, port)| check_port(port))
+}
+
 fn check_mariadb(text: &str) -> Result<(), String> {
     if text.trim().is_empty() || text.len() > LONGEST || text.contains(char::is_control) {
         return Err(format!("write one line of 1 to {LONGEST} bytes, for example {MARIADB_EXAMPLE}"));
@@ -260,6 +310,24 @@ mod tests {
             ("mariadb://u@h/db?password=hush", "only thing"),
         ] {
             let error = check_mariadb(url).unwrap_err();
+            assert!(error.contains(said) && !error.contains("hush"), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_search_engine_is_reached_by_a_url() {
+        for url in ["http://127.0.0.1:9200", "https://plimsoll:p%40ss@[::1]:9200/", "http://localhost"] {
+            assert_eq!(check_search(url), Ok(()), "{url}");
+        }
+        for (url, said) in [
+            ("", "one line"),
+            ("127.0.0.1:9200", "not an http://"),
+            ("http://u:hush@", "names no host"),
+            ("http://hush@h", "a name and a password"),
+            ("http://u:hush@h:0", "from 1 to 65535"),
+            ("http://u:hush@h/search", "a path is not supported"),
+        ] {
+            let error = check_search(url).unwrap_err();
             assert!(error.contains(said) && !error.contains("hush"), "{url}: {error}");
         }
     }

@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use super::Mode;
-use super::agent::{Agent, App, AppTable, Database, MariaDbTable, PostgresTable};
+use super::agent::{
+    Agent, App, AppTable, Database, DatabaseTables, MariaDbTable, PostgresTable, SearchTable,
+};
 use super::class::{Class, ClassTable, Match};
 use super::controller::Controller;
 use super::herald::Herald;
@@ -43,6 +45,10 @@ table! {
         postgres: Tables<PostgresTable>,
         /// MariaDB servers, 10.6 or newer, as they are.
         mariadb: Tables<MariaDbTable>,
+        /// Nodes of OpenSearch, 2 or newer, as they are.
+        opensearch: Tables<SearchTable>,
+        /// Nodes of Elasticsearch, 7.10 or newer, as they are.
+        elasticsearch: Tables<SearchTable>,
     }
 }
 
@@ -73,9 +79,14 @@ impl Derived for Config {
     fn derive(file: ConfigFile, root: Node<'_>, report: &mut Report) -> Option<Config> {
         let named = |(name, pool)| Pool { name, ..pool };
         let pools: Vec<Pool> = file.pool.0.into_iter().map(named).collect();
+        let tables = DatabaseTables {
+            postgres: file.postgres.0,
+            mariadb: file.mariadb.0,
+            opensearch: file.opensearch.0,
+            elasticsearch: file.elasticsearch.0,
+        };
         let has_herald = root.value.get_ref().get("herald").is_some();
-        let for_agent =
-            has_herald || !file.app.0.is_empty() || !file.postgres.0.is_empty() || !file.mariadb.0.is_empty();
+        let for_agent = has_herald || !file.app.0.is_empty() || !tables.is_empty();
         if pools.is_empty() && (!for_agent || !file.class.0.is_empty()) {
             let span = if for_agent { root.at(&["class"]) } else { root.span() };
             report.error(span, "there is no pool; add [pool.NAME] with servers = [\"127.0.0.1:9001\"]");
@@ -84,7 +95,7 @@ impl Derived for Config {
         check_sentry(&file.sentry, root, report);
         agent::check(&file.agent, root, report);
         let apps = agent::apps(file.app.0, &file.slo.0, &pools, root, report);
-        let databases = agent::databases(file.postgres.0, file.mariadb.0, &file.slo.0, &pools, root, report);
+        let databases = agent::databases(tables, &file.slo.0, &pools, root, report);
         let classes = match pools.is_empty() {
             true => Vec::new(),
             false => resolve_classes(file.class.0, &file.slo.0, &pools, root, report)?,

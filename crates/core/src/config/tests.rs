@@ -140,13 +140,25 @@ fn databases_of_several_kinds_have_names_of_their_own() {
              [mariadb.{name}]\ndsn = \"mariadb://p:hush@127.0.0.1\"\nslo = {{ p99 = \"20ms\" }}"
         )
     };
-    let config: Config = read(&text("shop"));
+    let search = |name: &str| {
+        format!(
+            "{}\n[opensearch.logs]\nurl = \"http://127.0.0.1:9200\"\nslo = {{ p99 = \"20ms\" }}\n\
+             [elasticsearch.{name}]\nurl = \"https://p:hush@127.0.0.1\"\nslo = {{ p99 = \"20ms\" }}",
+            text("shop")
+        )
+    };
+    let config: Config = read(&search("old"));
     let kinds: Vec<_> = config.databases.iter().map(|it| (it.name.as_str(), &it.kind)).collect();
     let postgres = DatabaseKind::Postgres { estimates_dsn: None };
-    assert_eq!(kinds, [("main", &postgres), ("shop", &DatabaseKind::MariaDb)]);
+    let search_kinds = [("logs", &DatabaseKind::OpenSearch), ("old", &DatabaseKind::Elasticsearch)];
+    assert_eq!(kinds[..2], [("main", &postgres), ("shop", &DatabaseKind::MariaDb)]);
+    assert_eq!(kinds[2..], search_kinds);
+    assert_eq!(config.databases[3].escalate, Escalate::Never);
     assert!(!format!("{config:?}").contains("hush"));
     let error = parse::<Config>(&text("main"), "").unwrap_err().to_string();
     assert!(error.contains("there is a [postgres.main], too"), "{error}");
+    let error = parse::<Config>(&search("logs"), "").unwrap_err().to_string();
+    assert!(error.contains("there is a [opensearch.logs], too"), "{error}");
 }
 
 #[test]

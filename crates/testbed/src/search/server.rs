@@ -1,0 +1,224 @@
+//! A private node as it comes, with a directory of its own that goes when it goes.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use plimsoll_core::Nanos;
+use plimsoll_core::config::HttpCall;
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+use super::install::{Install, Product};
+use crate::child::{self, ends_with_this_thread};
+use crate::clock::Clock;
+use crate::database::http::Http;
+
+/// How long it may take to be ready.
+const STARTS_WITHIN: Nanos = Nanos::from_secs(120);
+/// How long a shutdown may take before a harsher one is tried.
+const STOPS_WITHIN: Nanos = Nanos::from_secs(20);
+const LOOK: Duration = Duration::from_millis(50);
+/// The last lines of what it said that are worth showing.
+const LAST_LINES: usize = 8;
+/// Ports that whoever starts a node takes: it listens on none above.
+const PORTS: std::ops::Range<u16> = 9_220..9_299;
+/// How it says where it listens.
+const PORT: &str = "HTTP Port:";
+/// Its heap, if a case wants no other.
+const HEAP: &str = "1g";
+/// What it says of a request that was cancelled, or cut short by its time limit.
+const ENDED: &[&str] =
+    &["task_cancelled_exception", "task cancelled", "\"timed_out\":true", "\"canceled\":\"by user request"];
+
+/// A running node. Dropping it ends it and removes its directory.
+///
+/// The kernel ends it with the *thread* that started it, which makes sure that none is left behind; so that thread has to live as long.
+pub struct Server {
+    product: Product,
+    install: Install,
+    /// Options of the JVM.
+    options: Vec<String>,
+    port: u16,
+    process: Option<Child>,
+    // Last, for it goes when the process has gone.
+    directory: TempDir,
+}
+
+impl Server {
+    /// Whether there is one on this machine, and a Java that runs it.
+    ///
+    /// # Errors
+    /// What is missing, and how to get it.
+    pub fn is_there(product: Product) -> Result<(), String> {
+        Install::find(product).map(drop)
+    }
+
+    /// Starts one with these settings, as name and value; a name that begins with a hyphen is an option of the JVM, as in `-Xmx`.
+    ///
+    /// # Errors
+    /// Where it is not on this machine, and how to get it; where it does not start, with the last lines that it said.
+    pub async fn start(product: Product, settings: &[(String, String)]) -> Result<Server, String> {
+        let install = Install::find(product)?;
+        let parent = std::env::temp_dir();
+        let directory = tempfile::Builder::new().prefix("plimsoll-search-").tempdir_in(&parent);
+        let directory =
+            directory.map_err(|e| format!("cannot make a directory in {}: {e}", parent.display()))?;
+        let (options, settings): (Vec<_>, Vec<_>) =
+            settings.iter().partition(|(name, _)| name.starts_with('-'));
+        let options = options.into_iter().map(|(name, value)| match name.starts_with("-XX:") {
+            true => format!("{name}={value}"),
+            false => format!("{name}{value}"),
+        });
+        let options = options.collect();
+        let mut server = Server { product, install, options, port: 0, process: None, directory };
+        let lines = settings.into_iter().map(|(name, value)| format!("{name}: {value}\n"));
+        let own = "network.host: 127.0.0.1\ntransport.port: 0\n".to_owned();
+        server.write(std::iter::once(own).chain(lines).collect())?;
+        server.resume().await?;
+        Ok(server)
+    }
+
+    fn write(&self, settings: String) -> Result<(), String> {
+        let facts = self.product.facts();
+        let file = self.place("config").join(format!("{}.yml", facts.file));
+        let failed = |e: std::io::Error| format!("cannot write {}: {e}", file.display());
+        fs::create_dir(self.place("config")).map_err(failed)?;
+        fs::write(&file, settings).map_err(failed)
+    }
+
+    fn place(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn command(&self, port: u16) -> Result<Command, String> {
+        let facts = self.product.facts();
+        let mut command = Command::new(&self.install.java);
+        command.args([format!("-Xms{HEAP}"), format!("-Xmx{HEAP}")]).args(facts.options).args(&self.options);
+        command.arg("-cp").arg(&self.install.jars).arg(facts.class);
+        // It counts from the port before.
+        command.args(["-numOfNode", "1", "-baseHttpPort", &(port - 1).to_string()]);
+        for (option, place) in [("-basePath", "node"), ("-confPath", "config"), ("-dataPath", "data")] {
+            command.arg(option).arg(self.place(place));
+        }
+        command.current_dir(self.directory.path()).stdin(Stdio::null());
+        let file = |name: &str| File::create(self.place(name)).map_err(|e| format!("cannot write: {e}"));
+        command.stdout(file("said")?).stderr(file("errors")?);
+        ends_with_this_thread(&mut command, Signal::KILL);
+        // A group of its own: Ctrl-C reaches this program alone, which then ends the server.
+        command.process_group(0);
+        Ok(command)
+    }
+
+    /// Starts it again after it was stopped, where it was if it can be, and waits until it answers.
+    ///
+    /// # Errors
+    /// Where it does not within two minutes, with the last lines that it said.
+    pub async fn resume(&mut self) -> Result<(), String> {
+        if self.process.as_mut().is_some_and(|process| !child::has_ended(process)) {
+            return Ok(());
+        }
+        let name = self.product.facts().name;
+        let wanted = if self.port == 0 { free_port()? } else { self.port };
+        let mut command = self.command(wanted)?;
+        self.process = Some(command.spawn().map_err(|e| format!("cannot start {command:?}: {e}"))?);
+        let clock = Clock::start();
+        while clock.now() < STARTS_WITHIN {
+            if self.process.as_mut().is_none_or(child::has_ended) {
+                self.process = None;
+                return Err(format!("{name} did not start: {}", self.said()));
+            }
+            // Somebody may have taken that port meanwhile: it says which it has.
+            let said = fs::read_to_string(self.place("said")).unwrap_or_default();
+            let port = said.lines().find_map(|line| line.strip_prefix(PORT)?.trim().parse().ok());
+            self.port = port.unwrap_or(wanted);
+            if port.is_some() && self.http().call(&is_ready()).await.is_ok() {
+                return Ok(());
+            }
+            sleep(LOOK).await;
+        }
+        Err(format!("{name} is not ready after {STARTS_WITHIN}: {}", self.said()))
+    }
+
+    /// Ends it: in order, or `at_once`, as in a crash. Its data stay.
+    pub fn stop(&mut self, at_once: bool) {
+        let signals = if at_once { &[Signal::KILL][..] } else { &[Signal::TERM, Signal::KILL] };
+        let Some(process) = &mut self.process else { return };
+        if child::stop(process, signals, STOPS_WITHIN) {
+            self.process = None;
+        }
+    }
+
+    /// How it is asked.
+    pub fn http(&self) -> Http {
+        Http {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)),
+            ended: ENDED,
+            content_type: "application/json",
+        }
+    }
+
+    /// The process id, while there is one.
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Child::id)
+    }
+
+    /// Writes what it was told, and lets who searches see it.
+    ///
+    /// # Errors
+    /// What it says.
+    pub async fn settle(&self) -> Result<(), String> {
+        for path in ["/_flush", "/_refresh"] {
+            self.http().call(&call("POST", path)).await?;
+        }
+        Ok(())
+    }
+
+    /// What it calls itself.
+    ///
+    /// # Errors
+    /// What it says.
+    pub async fn version(&self) -> Result<String, String> {
+        let said = self.http().call(&call("GET", "/")).await?;
+        let said: Value = serde_json::from_str(&said).map_err(|e| e.to_string())?;
+        let number = said["version"]["number"].as_str().unwrap_or_default();
+        Ok(format!("{} {number}", self.product.facts().name))
+    }
+
+    /// The last lines that it said.
+    fn said(&self) -> String {
+        let said =
+            ["said", "errors"].map(|name| fs::read_to_string(self.place(name)).unwrap_or_default()).concat();
+        let lines: Vec<&str> = said.lines().collect();
+        lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Nobody needs its data.
+        self.stop(true);
+    }
+}
+
+fn call(method: &str, path: &str) -> HttpCall {
+    HttpCall { method: method.to_owned(), path: path.to_owned(), body: String::new() }
+}
+
+fn is_ready() -> HttpCall {
+    call("GET", "/_cluster/health?wait_for_status=yellow&timeout=1s")
+}
+
+/// One that is free now, and not the one that another such program takes at the same time.
+fn free_port() -> Result<u16, String> {
+    let count = PORTS.end - PORTS.start;
+    let first = (std::process::id() % u32::from(count)) as u16;
+    let mut ports = (0..count).map(|i| PORTS.start + (first + i) % count);
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    ports.find(is_free).ok_or_else(|| format!("there is no free port from {} to {}", PORTS.start, PORTS.end))
+}
