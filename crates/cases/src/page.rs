@@ -12,13 +12,21 @@ const OURS: &str = Remedy::Plimsoll.as_str();
 const OTHERS: [&str; 3] = [Remedy::Protego.as_str(), Remedy::Timeout.as_str(), Remedy::Native.as_str()];
 const BEHIND: f64 = 0.01;
 const AHEAD: f64 = 0.10;
+/// What is told of a remedy.
+const COLUMNS: &str = "Goodput is requests that were answered within the objective, throughput those that were answered at all; both are parts of the undisturbed \
+    run's, and p99 is a multiple of its, once of the whole run and once without the two seconds from the trigger on. Dropped are requests that were \
+    not answered: refused because too many waited, ended, or without an answer five seconds after the run. Action is the time from the \
+    first moment at which the objective was missed to the end of the first task, recovery the time from then until the last late request was over. \
+    Of several runs the median, and from where to where they were. What remedies are: `none`, nobody does anything; `plimsoll`, the agent with \
+    the rights that [`agent.md`](agent.md) asks for; `protego`, who waits too long is given up, by the same adapter and with the same rights; \
+    `timeout`, limits on the time of statements, as people set them; `native`, what else the server has.";
 
 /// The page, in Markdown. Its figures are those that `case run --out` writes, in the folder `cases` beside it.
 pub fn page(mut reports: Vec<Report>) -> String {
     reports.sort_by_key(|report| (number_of(&report.case), report.case.clone()));
     let ran: Vec<&Report> = reports.iter().filter(|report| !report.repetitions.is_empty()).collect();
     let mut page = format!("# The cases, as they ran\n\n{}\n\n", conditions(&reports));
-    page += "Goodput of the median run, as a part of the undisturbed one's: requests that were answered within the objective.\n\n";
+    page += &format!("{COLUMNS}\n\nGoodput of the median run:\n\n");
     page += &summary(&reports);
     page += &format!("\n{}\n", verdict(&ran));
     for report in &reports {
@@ -52,7 +60,7 @@ fn conditions(reports: &[Report]) -> String {
         .collect();
     let all = |words: BTreeSet<String>| words.into_iter().collect::<Vec<_>>().join("; ");
     format!(
-        "Written by `plimsoll case report` from runs of `plimsoll case run`; what the columns mean is in [`agent.md`](agent.md#the-cases).\n\n\
+        "Written by `plimsoll case report` from runs of `plimsoll case run`.\n\n\
          - Machine: {}\n- Servers, as their packages bring them: {}\n- Runs: {}. Each has a server of its own, and one of each repetition is undisturbed.",
         all(machines),
         versions.into_iter().collect::<Vec<_>>().join(", "),
