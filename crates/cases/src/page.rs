@@ -120,13 +120,15 @@ fn verdict(ran: &[&Report]) -> String {
 
 fn section(report: &Report) -> String {
     let name = &report.case;
-    let mut text = format!("\n## {name}\n\n{}{}.", report.title[..1].to_uppercase(), &report.title[1..]);
+    let mut title = report.title.chars();
+    let first: String = title.next().into_iter().flat_map(char::to_uppercase).collect();
+    let mut text = format!("\n## {name}\n\n{first}{}.", title.as_str());
     if let Some(paper) = &report.paper {
         text += &format!(" (In Table 2 of the paper on ATROPOS: {paper}.)");
     }
     if let Some(version) = &report.version {
-        let (rate, slo) = (report.rate_per_s, report.slo_ms);
-        text += &format!(" {version}; {rate} requests/s, 99 % of them within {slo} ms.");
+        let (rate, slo, seconds) = (report.rate_per_s, report.slo_ms, report.seconds);
+        text += &format!(" {version}; {rate} requests/s for {seconds} s, 99 % of them within {slo} ms.");
     }
     if let Some(culprit) = &report.culprit {
         text += &format!(" To be ended: `{culprit}`.");

@@ -57,3 +57,51 @@ impl Protego {
         self.thread.join().unwrap_or_else(|_| Err("protego panicked".to_owned()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use plimsoll_core::config::Escalate;
+    use plimsoll_testbed::clock::Clock;
+    use plimsoll_testbed::database::task::{How, Step};
+    use plimsoll_testbed::postgres::there_is_none;
+
+    use super::*;
+    use crate::catalog;
+    use crate::stand::Stand;
+
+    #[tokio::test]
+    async fn who_waits_is_given_up_and_who_is_to_blame_goes_on() {
+        let case = catalog::find("c20").unwrap();
+        match Stand::is_there(&case.server) {
+            Err(why) if there_is_none(&why) => return,
+            there => there.unwrap(),
+        }
+        let stand = Stand::set(&case).await.unwrap();
+        let count = Step::Run("update counter set count = count + 1 where id = 1".to_owned());
+        let hold =
+            vec![Step::Run("begin".to_owned()), count.clone(), Step::Idle(Nanos::from_secs(600))];
+        let protego = Protego::start(&stand.watched(&case, Escalate::Never), case.slo).unwrap();
+        let holder = stand.task("holder", false, hold, Clock::start()).await.unwrap();
+        // The first may come before the other has it.
+        let how = loop {
+            let waiter = stand.task("waiter", false, vec![count.clone()], Clock::start()).await.unwrap();
+            let how = waiter.ended(Duration::from_secs(60)).await.how;
+            if how != How::Finished {
+                break how;
+            }
+        };
+        assert_eq!(how, How::Cancelled);
+        assert_eq!(protego.stop(), Ok(()));
+        assert_eq!(holder.ended(Duration::ZERO).await.how, How::Abandoned);
+    }
+
+    #[test]
+    fn what_it_cannot_watch_is_said() {
+        let Err(error) = Protego::start("[herald]\nreader = \"off\"\n", Nanos::from_millis(50)) else {
+            panic!("there is nothing to watch");
+        };
+        assert!(error.contains("no server"), "{error}");
+    }
+}
