@@ -4,7 +4,8 @@
 //!  ledger ----.                                            .--> events, metrics, status
 //!              >-- source --Scene--> reliever --Decision--<
 //!  PostgreSQL,|      ^                                    '--> cancel: over the application's socket,
-//!  MariaDB ---'      '------------ outcome ---------------'            with pg_cancel_backend, KILL
+//!  MariaDB,   |      |                                                 with pg_cancel_backend, KILL,
+//!  OpenSearch-'      '------------ outcome ---------------'            POST /_tasks/ID/_cancel
 //! ```
 //!
 //! Nothing waits for it: if it ends, whatever it watched goes on as if it had never been there.
@@ -20,6 +21,7 @@ mod mariadb;
 mod metrics;
 mod postgres;
 mod run;
+mod search;
 mod server;
 mod verify;
 

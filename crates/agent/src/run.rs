@@ -18,6 +18,7 @@ use crate::ledger::scan;
 use crate::mariadb::MariaDb;
 use crate::postgres::Postgres;
 use crate::record::Recorder;
+use crate::search::{Elasticsearch, OpenSearch};
 use crate::server::{Adapter, Server};
 use crate::status::Board;
 use crate::watch::{Outlets, Promise, Watch};
@@ -43,7 +44,7 @@ pub fn run(options: Options) -> Result<(), String> {
     let Options { config, events, record } = options;
     if config.apps.is_empty() && config.databases.is_empty() && config.herald.reader == HeraldReader::Off {
         return Err(
-            "there is nothing to watch; add [app.NAME] for a program that keeps a ledger, or [postgres.NAME] or [mariadb.NAME], or have the host read: remove reader = \"off\" of [herald]"
+            "there is nothing to watch; add [app.NAME] for a program that keeps a ledger, or [postgres.NAME], [mariadb.NAME], [opensearch.NAME] or [elasticsearch.NAME] for a server, or have the host read: remove reader = \"off\" of [herald]"
                 .to_owned(),
         );
     }
@@ -86,6 +87,12 @@ async fn watch(config: Config, events: Events, recorder: Option<Recorder>) -> Re
                 tokio::task::spawn_local(keep_watching::<Postgres>(database, outlets))
             }
             DatabaseKind::MariaDb => tokio::task::spawn_local(keep_watching::<MariaDb>(database, outlets)),
+            DatabaseKind::OpenSearch => {
+                tokio::task::spawn_local(keep_watching::<OpenSearch>(database, outlets))
+            }
+            DatabaseKind::Elasticsearch => {
+                tokio::task::spawn_local(keep_watching::<Elasticsearch>(database, outlets))
+            }
         };
     }
     let directories = match agent.ledgers.as_slice() {
@@ -111,6 +118,8 @@ fn check(database: &Database) -> Result<(), String> {
     let (source, checked) = match database.kind {
         DatabaseKind::Postgres { .. } => (Postgres::SOURCE, Postgres::target(database).map(drop)),
         DatabaseKind::MariaDb => (MariaDb::SOURCE, MariaDb::target(database).map(drop)),
+        DatabaseKind::OpenSearch => (OpenSearch::SOURCE, OpenSearch::target(database).map(drop)),
+        DatabaseKind::Elasticsearch => (Elasticsearch::SOURCE, Elasticsearch::target(database).map(drop)),
     };
     checked.map_err(|why| format!("[{source}.{}]: {why}", database.name))
 }

@@ -17,11 +17,15 @@ const FILES: &[(&str, &str)] = files! {
     "c6"
     "c7"
     "c8"
+    "c12"
+    "c13"
     "c17"
     "c18"
     "c19"
     "c20"
     "c21"
+    "c22"
+    "c23"
 };
 
 /// Their names.

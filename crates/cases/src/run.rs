@@ -123,7 +123,8 @@ pub async fn run(case: &CaseFile, remedy: Option<Remedy>, plan: &Plan) -> Result
             sleep_until(clock, plan.warm_up + plan.trigger_at + task.after).await;
             let admin = task.admin == plimsoll_core::config::case::Switch::Yes;
             for _ in 0..task.copies {
-                tasks.push(stand.task(name, admin, steps(&task.steps), clock).await?);
+                let steps = steps(&task.steps).repeat(task.times as usize);
+                tasks.push(stand.task(name, admin, steps, clock).await?);
             }
         }
     }

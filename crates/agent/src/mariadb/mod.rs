@@ -136,6 +136,7 @@ impl Adapter for MariaDb {
             backends,
             locks,
             did: did.unwrap_or_default(),
+            measured: Vec::new(),
             mean_ns: None,
         })
     }
@@ -172,6 +173,7 @@ impl Adapter for MariaDb {
                 if queue { format!("the queue for {object}") } else { object }
             }
             (_, Some(What::Latch(name))) => format!("latch {name}"),
+            (_, Some(What::Measured(_, name))) => (*name).to_owned(),
             (_, None) => "other locks".to_owned(),
         }
     }

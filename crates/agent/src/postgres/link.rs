@@ -113,6 +113,7 @@ impl Link {
             locks,
             progress,
             did: did.unwrap_or_default(),
+            measured: Vec::new(),
             mean_ns: self.means.ns,
         })
     }
@@ -180,6 +181,7 @@ impl Link {
             (slots::WAL, _) => "write-ahead log".to_owned(),
             (slots::PIN, _) => "pinned pages".to_owned(),
             (_, Some(What::Latch(name))) => format!("latch {name}"),
+            (_, Some(What::Measured(_, name))) => (*name).to_owned(),
             (_, Some(&What::Lock { object, queue, .. })) => {
                 let object = self.object(object);
                 if queue { format!("the queue for {object}") } else { object }

@@ -5,7 +5,7 @@ mod known;
 
 use std::collections::{HashMap, HashSet};
 
-use plimsoll_cancellation::scene::{Kind, Resource, Scene, Task, Use};
+use plimsoll_cancellation::scene::{Resource, Scene, Task, Use};
 use plimsoll_core::Nanos;
 
 use crate::host::{Counters, Did, Process};
@@ -13,6 +13,7 @@ use crate::host::{Counters, Did, Process};
 use super::backend::{Backend, State, Waits};
 use super::chains::{Blame, Pid};
 use super::latency::{Ended, Latency, Session};
+use super::measured::Measured;
 use super::slots::{self, Slots};
 use super::stamp::Stamp;
 
@@ -22,8 +23,10 @@ pub use self::known::Known;
 /// Tasks of a scene at most; the oldest go first into it.
 const MOST_TASKS: usize = 4_096;
 
-/// Looks after which it is known what is usual of what is not held: before, nobody is blamed for it.
+/// Looks after which it is known what is usual of what is not held: before, nobody is blamed for it. What the server has counted is known
+/// sooner than what is only seen now and then.
 const KNOWN: u64 = 50;
+const KNOWN_BY_COUNT: u64 = 15;
 
 /// What a look showed.
 pub struct Look<'a> {
@@ -47,6 +50,8 @@ pub struct Look<'a> {
     pub expected_ns: &'a dyn Fn(&Backend) -> Option<u64>,
     /// What processes did, where this host's kernel says so; nothing where it was not asked now.
     pub did: &'a HashMap<Process, Did>,
+    /// What the server measures itself.
+    pub measured: &'a [Measured],
     /// Whether the kernel is ever asked: units of CPU are counted, and those of reading are bytes.
     pub on_host: bool,
     /// Whether a process can be cancelled, as far as that does not depend on its state.
@@ -74,6 +79,9 @@ impl Account {
         self.look += 1;
         let elapsed = self.latency.elapsed(look.server);
         let culprits = held::by_culprit(look, &mut self.slots);
+        let measured = look.measured.iter();
+        let measured: Vec<(u32, &Measured)> =
+            measured.map(|it| (self.slots.measured(it.resource.kind, it.name), it)).collect();
         let workers = workers(look);
         scene.resources.extend(self.resources(look));
         let mut tasks: Vec<&Backend> =
@@ -87,6 +95,7 @@ impl Account {
             self.task(look, backend, &culprits, did, elapsed, scene);
         }
         self.others_did(look, &counted, scene);
+        self.measured(&measured, scene);
         self.waits(look, elapsed, scene);
         self.holds(look, &culprits, elapsed, scene);
         self.ended(look, elapsed, scene);
@@ -96,10 +105,13 @@ impl Account {
 
     fn resources(&self, look: &Look<'_>) -> impl Iterator<Item = Resource> {
         let cpus = look.on_host.then(crate::host::cpus).unwrap_or(0);
-        (0..self.slots.count() as u32).map(move |index| match index {
-            slots::CPU => Resource::quiet(Kind::Cpu, cpus),
-            slots::DATA | slots::WAL => Resource::quiet(Kind::Io, 0),
-            _ => Resource::quiet(Kind::Lock, 1),
+        (0..self.slots.count() as u32).map(move |index| {
+            let capacity = match index {
+                slots::CPU => cpus,
+                slots::DATA | slots::WAL => 0,
+                _ => 1,
+            };
+            Resource::quiet(self.slots.kind(index), capacity)
         })
     }
 
@@ -208,6 +220,22 @@ impl Account {
                 scene.resources[slots::CPU as usize].use_ns += ran_ns;
                 scene.resources[slots::DATA as usize].gets += read;
                 scene.resources[slots::WAL as usize].gets += ran_ns;
+            }
+        }
+    }
+
+    /// What the server says of its own.
+    fn measured(&self, measured: &[(u32, &Measured)], scene: &mut Scene) {
+        let tasks: HashMap<u64, u32> = scene.tasks.iter().map(|task| task.id).zip(0..).collect();
+        for &(index, Measured { resource, uses, .. }) in measured {
+            scene.resources[index as usize] = *resource;
+            // Who has a worker is seen to have it; of anything else it takes time to know what is usual.
+            let blamable = resource.kind.is_held() || self.look > KNOWN_BY_COUNT;
+            for (pid, used) in uses {
+                let task = self.known.get(pid).and_then(|known| tasks.get(&known.id));
+                if let Some(&task) = task.filter(|_| blamable) {
+                    scene.uses.push(Use { task, resource: index, ..*used });
+                }
             }
         }
     }

@@ -8,6 +8,7 @@
 //! | `latency` | what can be seen of latencies |
 //! | `kernel` | what processes did, where this host's kernel says so |
 //! | `account`, `slots` | from all that to scenes |
+//! | `measured` | what a server measures itself: pools of workers, memory |
 //! | `clock` | the time of scenes |
 //! | `mask` | statements as they may be told |
 
@@ -18,6 +19,7 @@ pub mod clock;
 pub mod kernel;
 pub mod latency;
 pub mod mask;
+pub mod measured;
 pub mod slots;
 pub mod stamp;
 
@@ -38,6 +40,7 @@ use self::account::{Account, Known, Look};
 use self::backend::{Backend, State};
 use self::chains::{Blame, Lock, Pid, blame};
 use self::clock::ServerClock;
+use self::measured::Measured;
 use self::slots::What;
 use self::stamp::Stamp;
 
@@ -71,6 +74,8 @@ pub struct Seen {
     pub progress: HashMap<Pid, (u64, u64)>,
     /// What processes did, where this host's kernel says so.
     pub did: HashMap<Process, Did>,
+    /// What it measures itself, always the same things.
+    pub measured: Vec<Measured>,
     /// What statements take on average, in ns, where that is known.
     pub mean_ns: Option<f64>,
 }
@@ -229,6 +234,7 @@ impl<A: Adapter> Server<A> {
             progress: &seen.progress,
             expected_ns: &|backend| adapter.expected_ns(backend),
             did: &seen.did,
+            measured: &seen.measured,
             on_host: adapter.on_host(),
             may_signal: &|backend| adapter.untouchable(backend).is_none(),
             may_terminate: self.settings.escalate == Escalate::Terminate,

@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 
+use plimsoll_cancellation::Kind;
+
 use super::chains::{Object, Pid};
 
 /// Time on the processors.
@@ -37,6 +39,8 @@ pub enum What {
     },
     /// A latch.
     Latch(String),
+    /// Something that the server measures itself.
+    Measured(Kind, &'static str),
 }
 
 #[derive(Debug)]
@@ -93,6 +97,21 @@ impl Slots {
     /// The number of a latch.
     pub fn latch(&mut self, name: &str) -> u32 {
         self.take(What::Latch(name.to_owned()), None)
+    }
+
+    /// The number of something that the server measures itself.
+    pub fn measured(&mut self, kind: Kind, name: &'static str) -> u32 {
+        if kind == Kind::Cpu { CPU } else { self.take(What::Measured(kind, name), None) }
+    }
+
+    /// What kind of thing a number stands for.
+    pub fn kind(&self, index: u32) -> Kind {
+        match (index, self.what(index)) {
+            (CPU, _) => Kind::Cpu,
+            (DATA | WAL, _) => Kind::Io,
+            (_, Some(&What::Measured(kind, _))) => kind,
+            _ => Kind::Lock,
+        }
     }
 
     fn take(&mut self, what: What, holder: Option<Pid>) -> u32 {
@@ -162,6 +181,17 @@ mod tests {
     }
 
     #[test]
+    fn what_a_server_measures_is_of_its_kind() {
+        let mut slots = Slots::default();
+        let (pool, heap) = (slots.measured(Kind::Queue, "workers"), slots.measured(Kind::Memory, "heap"));
+        assert_eq!([pool, heap].map(|number| slots.kind(number)), [Kind::Queue, Kind::Memory]);
+        assert_eq!((slots.measured(Kind::Cpu, "processors"), slots.kind(CPU)), (CPU, Kind::Cpu));
+        assert_eq!(slots.measured(Kind::Queue, "workers"), pool);
+        let latch = slots.latch("ProcArray");
+        assert_eq!(slots.kind(latch), Kind::Lock);
+    }
+
+    #[test]
     fn numbers_are_bounded() {
         let mut slots = Slots::default();
         for n in 0..10_000 {
@@ -174,7 +204,7 @@ mod tests {
             );
         }
         assert_eq!(slots.latch("ProcArray"), slots.latch("ProcArray"));
-        assert_eq!(slots.what(DATA), None);
+        assert_eq!((slots.what(DATA), slots.kind(DATA)), (None, Kind::Io));
         slots.begin(|_, _, _| false);
         let numbers: Vec<u32> = (0..1_000).map(|pid| slots.lock(ROWS, false, pid)).collect();
         assert_eq!(numbers.iter().filter(|&&number| number == OTHER).count(), 1_000 - MOST);

@@ -121,6 +121,8 @@ table! {
         steps: Vec<CaseStep>,
         /// How many do this at once.
         copies: u32 [1..=1000] = 1,
+        /// How often each of them does it, one time after the other.
+        times: u32 [1..=10000] = 1,
         /// How long after the first.
         after: Nanos ["0s"..="1h"] = "0s",
         /// Whether the server's administrator does it; else the application.

@@ -78,7 +78,11 @@ impl Server {
         let options = options.collect();
         let mut server = Server { product, install, options, port: 0, process: None, directory };
         let lines = settings.into_iter().map(|(name, value)| format!("{name}: {value}\n"));
-        let own = "network.host: 127.0.0.1\ntransport.port: 0\n".to_owned();
+        // Nodes of one cluster would find each other.
+        let own = format!(
+            "network.host: 127.0.0.1\ntransport.port: 0\ncluster.name: plimsoll-{}\n",
+            server.directory.path().file_name().unwrap_or_default().display()
+        );
         server.write(std::iter::once(own).chain(lines).collect())?;
         server.resume().await?;
         Ok(server)

@@ -1,5 +1,7 @@
 //! Looks at a server that is not there, and the scenes that they make.
 
+use plimsoll_cancellation::Kind;
+
 use super::super::backend::Waits;
 use super::super::chains::Object;
 use super::*;
@@ -41,6 +43,7 @@ fn blame(victim: Pid, culprit: Pid, since_ms: i64) -> Blame {
 struct Server {
     account: Account,
     did: HashMap<Process, Did>,
+    measured: Vec<Measured>,
     on_host: bool,
     terminate: bool,
 }
@@ -66,6 +69,7 @@ impl Server {
             progress: &HashMap::from([(9, (25, 100))]),
             expected_ns: &|backend| (backend.pid == 7).then_some(400_000_000),
             did: &self.did,
+            measured: &self.measured,
             on_host: self.on_host,
             may_signal: &|backend| backend.is_client(),
             may_terminate: self.terminate,
@@ -253,4 +257,27 @@ fn who_waits_for_a_lock_is_blamed_for_nothing_else() {
         "{:?}",
         scene.uses
     );
+}
+
+#[test]
+fn what_a_server_measures_itself_is_taken_as_it_is() {
+    let mut server = Server::default();
+    let workers = Resource { delay_ns: 3, use_ns: 5, ended: 1, ..Resource::quiet(Kind::Queue, 4) };
+    let heap = Resource { gets: 100, slows: 100, ..Resource::quiet(Kind::Memory, 1_000) };
+    let used = |held, recent| Use { held, recent, used: 2 * recent, ..Use::default() };
+    server.measured = vec![
+        Measured { name: "heap", resource: heap, uses: vec![(1, used(70, 60)), (3, used(9, 9))] },
+        Measured { name: "workers", resource: workers, uses: vec![(2, used(1, 10)), (1, used(2, 20))] },
+    ];
+    let backends = [client(1, State::Active, 500), client(2, State::Active, 600)];
+    let scene = server.look(1_000, &backends, &[]);
+    let index = |of: &Resource| scene.resources.iter().position(|resource| resource == of).unwrap() as u32;
+    let rows = |scene: &Scene| scene.uses.iter().map(|u| (u.task, u.resource, u.recent)).collect::<Vec<_>>();
+    assert_eq!(rows(&scene), [(0, index(&workers), 20), (1, index(&workers), 10)], "too early for the heap");
+    for ms in 1..=KNOWN_BY_COUNT as i64 {
+        server.look(1_000 + ms, &backends, &[]);
+    }
+    let scene = server.look(2_000, &backends, &[]);
+    assert!(rows(&scene).contains(&(0, index(&heap), 60)), "{:?}", scene.uses);
+    assert_eq!(scene.uses.len(), 3, "of one that is not there nothing is told");
 }

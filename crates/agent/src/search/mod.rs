@@ -1,0 +1,246 @@
+//! A stock node of OpenSearch or Elasticsearch.
+//!
+//! | file | does |
+//! | --- | --- |
+//! | `connect` | the connection, and what its errors say |
+//! | `tasks` | who has begun what, and who works for them |
+//! | `figures` | what the node counts |
+//! | `takings` | from both: who has what of its threads, its processors and its heap |
+//! | `words` | tasks as they may be told |
+
+mod connect;
+mod figures;
+mod takings;
+mod tasks;
+mod words;
+
+use std::collections::{HashMap, HashSet};
+
+use http::{Method, StatusCode};
+use plimsoll_core::Nanos;
+use plimsoll_core::config::Database;
+use serde_json::Value;
+
+use crate::server::backend::{Backend, State};
+use crate::server::chains::Pid;
+use crate::server::slots::{self, What};
+use crate::server::stamp::Stamp;
+use crate::server::{Adapter, Glance, Seen, Told};
+
+use self::connect::{Connection, Target};
+use self::figures::{Figures, STATS, Stats};
+use self::takings::Takings;
+use self::tasks::{LIST, List, Root};
+
+/// The oldest versions that show what is needed.
+const OLDEST_OPENSEARCH: (u32, u32) = (2, 0);
+const OLDEST_ELASTICSEARCH: (u32, u32) = (7, 10);
+/// Tasks of which more is asked, to tell of them.
+const MOST_TOLD: usize = 32;
+
+/// A connection to a node of OpenSearch.
+pub type OpenSearch = Search<false>;
+/// A connection to a node of Elasticsearch.
+pub type Elasticsearch = Search<true>;
+
+/// A connection to a node of either; what they answer hardly differs.
+pub struct Search<const ELASTIC: bool> {
+    connection: Connection,
+    target: Target,
+    /// The node's name for itself.
+    node: String,
+    processors: u64,
+    /// Why nothing can be cancelled, if so.
+    powerless: Option<String>,
+    warned: bool,
+    figures: Figures,
+    takings: Takings,
+    /// Who was there at the last look.
+    roots: HashMap<Pid, Root>,
+}
+
+impl<const ELASTIC: bool> Adapter for Search<ELASTIC> {
+    type Target = Target;
+    const SOURCE: &'static str = if ELASTIC { "elasticsearch" } else { "opensearch" };
+
+    fn target(settings: &Database) -> Result<Target, String> {
+        Target::read(settings.dsn.reveal()).map_err(|why| format!("`url`: {why}"))
+    }
+
+    async fn connect(target: &Target, _: Nanos) -> Result<Search<ELASTIC>, String> {
+        let mut connection = Connection::open(target).await?;
+        let version = version(&connection.get("/").await?, ELASTIC)?;
+        let (node, processors) = node(&connection.get(NODE).await?)?;
+        let powerless = powerless(&mut connection, target, &node).await?;
+        log::info!(version:% = version, user:% = target.user(), node:%, processors; "a search engine");
+        Ok(Search {
+            connection,
+            target: target.clone(),
+            node,
+            processors,
+            powerless,
+            warned: false,
+            figures: Figures::default(),
+            takings: Takings::default(),
+            roots: HashMap::new(),
+        })
+    }
+
+    fn warnings(&mut self, enforce: bool) -> Vec<String> {
+        let warned = std::mem::replace(&mut self.warned, true);
+        self.powerless.iter().filter(|_| enforce && !warned).cloned().collect()
+    }
+
+    async fn look(&mut self, _: Glance) -> Result<Seen, String> {
+        let list: List = self.connection.get(LIST).await?;
+        let node = self.connection.get::<Stats>(STATS).await?.node()?;
+        let (roots, parts) = list.sort(&self.node);
+        let (at, began, requests) = (node.at(), node.began(), node.requests());
+        let change = self.figures.look(node);
+        let before = std::mem::take(&mut self.roots);
+        let new = roots.iter().filter(|root| !before.contains_key(&root.id)).count() as u64;
+        self.roots = roots.into_iter().map(|root| (root.id, root)).collect();
+        let ids: HashSet<Pid> = self.roots.keys().copied().collect();
+        Ok(Seen {
+            at,
+            began,
+            requests,
+            // Those that it has counted have begun something and are gone.
+            moved: change.requests + new,
+            backends: self.roots.values().map(backend).collect(),
+            locks: Vec::new(),
+            progress: self.roots.values().filter_map(|root| Some((root.id, root.progress?))).collect(),
+            did: HashMap::new(),
+            measured: self.takings.look(&ids, &parts, &change, self.processors),
+            mean_ns: change.mean_ns,
+        })
+    }
+
+    /// It says itself what its tasks take.
+    fn on_host(&self) -> bool {
+        false
+    }
+
+    fn untouchable(&self, backend: &Backend) -> Option<String> {
+        let root = self.roots.get(&backend.pid);
+        if let Some(root) = root.filter(|root| !root.cancellable) {
+            return Some(format!("the server cannot cancel {}", root.action));
+        }
+        self.powerless.clone()
+    }
+
+    /// Tasks have numbers that are never used again, so it is the same or gone.
+    async fn end(&mut self, backend: &Backend, _: bool) -> Result<Option<bool>, String> {
+        let path = cancel(&self.node, backend.pid);
+        let answer = self.connection.ask(Method::POST, &path).await?;
+        match answer.status {
+            StatusCode::NOT_FOUND => Ok(None),
+            // Of one that is not there it may also say that it has failed to find it.
+            status if status.is_success() => {
+                let said: Value = answer.read()?;
+                Ok(said["nodes"].as_object().is_some_and(|nodes| !nodes.is_empty()).then_some(true))
+            }
+            _ => Err(answer.refusal(&self.target, &path)),
+        }
+    }
+
+    fn name(pid: Pid) -> String {
+        format!("task {pid}")
+    }
+
+    fn resource(&self, index: u32, what: Option<&What>) -> String {
+        match (index, what) {
+            (slots::CPU, _) => "processors".to_owned(),
+            (_, Some(What::Measured(_, name))) => (*name).to_owned(),
+            _ => "something else".to_owned(),
+        }
+    }
+
+    async fn told(&mut self, backends: &[&Backend]) -> HashMap<Pid, Told> {
+        let mut told = HashMap::new();
+        for backend in backends.iter().take(MOST_TOLD) {
+            // It may have ended since.
+            if let Ok(answer) = self.connection.get::<Value>(&words::of_task(&self.node, backend.pid)).await {
+                told.insert(backend.pid, words::told(&answer));
+            }
+        }
+        told
+    }
+}
+
+/// What is asked of the node when it is connected to.
+const NODE: &str = "/_nodes/_local/os?filter_path=nodes.*.os.allocated_processors";
+
+fn cancel(node: &str, id: Pid) -> String {
+    format!("/_tasks/{node}:{id}/_cancel")
+}
+
+/// The product and its version in words.
+fn version(said: &Value, elastic: bool) -> Result<String, String> {
+    let number = said["version"]["number"].as_str().ok_or("this is neither OpenSearch nor Elasticsearch")?;
+    let mut parts = number.split('.').map(|part| part.parse().unwrap_or(0));
+    let at = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    let is_elastic = said["version"]["distribution"] != "opensearch";
+    let [name, other, table] = match is_elastic {
+        true => ["Elasticsearch", "[opensearch", "[elasticsearch"],
+        false => ["OpenSearch", "[elasticsearch", "[opensearch"],
+    };
+    if is_elastic != elastic {
+        return Err(format!("this is {name} {number}; write {table}.NAME] instead of {other}.NAME]"));
+    }
+    let oldest = if elastic { OLDEST_ELASTICSEARCH } else { OLDEST_OPENSEARCH };
+    if at < oldest {
+        let (major, minor) = oldest;
+        return Err(format!(
+            "{name} {number} does not show what is needed; {major}.{minor} is the oldest that does"
+        ));
+    }
+    Ok(format!("{name} {number}"))
+}
+
+/// The node's name for itself, and its processors.
+fn node(said: &Value) -> Result<(String, u64), String> {
+    let (node, facts) = said["nodes"]
+        .as_object()
+        .and_then(|nodes| nodes.iter().next())
+        .ok_or("the node says nothing of itself")?;
+    Ok((node.clone(), facts["os"]["allocated_processors"].as_u64().unwrap_or(1).max(1)))
+}
+
+/// Why nothing can be cancelled, if so. It is found out with a task that never was.
+async fn powerless(
+    connection: &mut Connection,
+    target: &Target,
+    node: &str,
+) -> Result<Option<String>, String> {
+    let answer = connection.ask(Method::POST, &cancel(node, 0)).await?;
+    Ok((answer.status == StatusCode::FORBIDDEN).then(|| {
+        format!(
+            "user {} may not cancel anything; give its role the cluster permission cluster:admin/tasks/cancel",
+            target.user()
+        )
+    }))
+}
+
+fn backend(root: &Root) -> Backend {
+    Backend {
+        pid: root.id,
+        process: None,
+        database: 0,
+        user: 0,
+        state: State::Active,
+        waits: None,
+        xact: None,
+        query: Some(root.began),
+        began: Stamp(0),
+        changed: Some(root.began),
+        kind: root.kind.map(str::to_owned),
+        replays: false,
+        writes: false,
+        keeps: false,
+        leader: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

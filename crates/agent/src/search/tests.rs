@@ -1,0 +1,229 @@
+//! A node that gives answers as the products' documents have them; and a real OpenSearch that is brought to its knees, and freed by the agent:
+//! `cargo test -p plimsoll-agent search -- --ignored`, where there is one.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use plimsoll_core::config::{self, Config, parse};
+use plimsoll_testbed::database::fill::Fill;
+use plimsoll_testbed::database::http::Steps;
+use plimsoll_testbed::database::task::How;
+use plimsoll_testbed::database::{Database as _, Session as _};
+use plimsoll_testbed::search::{Product, Server as Private, there_is_none};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::sleep;
+
+use super::figures::tests::answer;
+use super::*;
+use crate::server::conformance::{self, on_one_thread};
+
+type Agent = conformance::Agent<OpenSearch>;
+
+const OPENSEARCH: &str = r#"{"name":"n","version":{"distribution":"opensearch","number":"3.8.0"}}"#;
+const ELASTICSEARCH: &str = r#"{"name":"n","version":{"number":"7.10.2","build_flavor":"oss"}}"#;
+const NODES: &str = r#"{"nodes":{"n1":{"os":{"allocated_processors":2}}}}"#;
+const NO_SUCH_TASK: &str = r#"{"node_failures":[{"type":"failed_node_exception","caused_by":{"type":"resource_not_found_exception"}}]}"#;
+const SEARCHES: &str = r#"{"tasks":[
+    {"id":7,"action":"indices:data/read/search","start_time_in_millis":1700000000500,"running_time_in_nanos":500000000,"cancellable":true},
+    {"id":8,"action":"indices:data/read/search[phase/query]","start_time_in_millis":1700000000500,
+     "running_time_in_nanos":499000000,"cancellable":true,"parent_task_id":"n1:7",
+     "resource_stats":{"total":{"cpu_time_in_nanos":310000000,"memory_in_bytes":4096}}},
+    {"id":9,"action":"indices:admin/forcemerge","start_time_in_millis":1700000000000,"running_time_in_nanos":1,"cancellable":false}]}"#;
+
+/// What a node answers to whom asks for what begins so: status and body.
+type Answers = Rc<RefCell<Vec<(&'static str, u16, String)>>>;
+
+/// A node; within a [`tokio::task::LocalSet`].
+async fn node(answers: &[(&'static str, u16, &str)]) -> (Target, Answers) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = Target::read(&format!("http://watcher:hush@{}", listener.local_addr().unwrap())).unwrap();
+    let answers = answers.iter().map(|&(path, status, body)| (path, status, body.to_owned())).collect();
+    let answers: Answers = Rc::new(RefCell::new(answers));
+    let given = Rc::clone(&answers);
+    tokio::task::spawn_local(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            tokio::task::spawn_local(serve(stream, Rc::clone(&given)));
+        }
+    });
+    (target, answers)
+}
+
+async fn serve(mut stream: TcpStream, answers: Answers) {
+    let mut asked = Vec::new();
+    while stream.read_buf(&mut asked).await.is_ok_and(|read| read > 0) {
+        if !asked.ends_with(b"\r\n\r\n") {
+            continue;
+        }
+        let request = String::from_utf8(std::mem::take(&mut asked)).unwrap();
+        assert!(request.contains("authorization: Basic d2F0Y2hlcjpodXNo\r\n"), "{request}");
+        let path = request.split(' ').nth(1).unwrap();
+        let said = answers.borrow();
+        let found = said.iter().find(|(wanted, ..)| path.starts_with(wanted));
+        let (_, status, body) = found.unwrap_or_else(|| panic!("nobody answers to {path}"));
+        let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        drop(said);
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    }
+}
+
+fn healthy() -> Vec<(&'static str, u16, &'static str)> {
+    vec![
+        ("/_nodes/_local/os", 200, NODES),
+        ("/_tasks/n1:0/_cancel", 200, NO_SUCH_TASK),
+        ("/_tasks?", 200, SEARCHES),
+        ("/_tasks/n1:7/_cancel", 200, r#"{"nodes":{"n1":{"tasks":{"n1:7":{"cancelled":true}}}}}"#),
+        ("/_tasks/n1:6/_cancel", 404, NO_SUCH_TASK),
+        ("/_tasks/n1:5/_cancel", 200, NO_SUCH_TASK),
+        (
+            "/_tasks/n1:7?",
+            200,
+            r#"{"task":{"action":"indices:data/read/search","description":"indices[a], source[{\"size\":1}]","headers":{}}}"#,
+        ),
+    ]
+}
+
+const GLANCE: Glance = Glance { now: Nanos::ZERO, since: Stamp::EARLIEST, suspicious: false };
+
+#[test]
+fn a_look_shows_who_runs_and_what_it_has() {
+    on_one_thread(async {
+        let (target, answers) = node(&healthy()).await;
+        answers.borrow_mut().push(("/_nodes/_local/stats", 200, answer(1_000, 100, 5_000, 0)));
+        answers.borrow_mut().push(("/", 200, OPENSEARCH.to_owned()));
+        let mut node = OpenSearch::connect(&target, Nanos::ZERO).await.unwrap();
+        assert!(node.warnings(true).is_empty());
+        node.look(GLANCE).await.unwrap();
+        let of_stats = |it: &&mut (&'static str, u16, String)| it.0 == "/_nodes/_local/stats";
+        answers.borrow_mut().iter_mut().find(of_stats).unwrap().2 = answer(1_100, 120, 5_000, 0);
+        let seen = node.look(GLANCE).await.unwrap();
+        assert_eq!((seen.requests, seen.moved), (120 + 10 + 5, 20));
+        let mut backends = seen.backends;
+        backends.sort_by_key(|backend| backend.pid);
+        assert_eq!(
+            backends.iter().map(|b| (b.pid, b.is_client())).collect::<Vec<_>>(),
+            [(7, true), (9, false)]
+        );
+        assert_eq!(seen.at.since_ns(backends[0].since()), 600_000_000);
+        assert_eq!(node.untouchable(&backends[0]), None);
+        let why = node.untouchable(&backends[1]).unwrap();
+        assert_eq!(why, "the server cannot cancel indices:admin/forcemerge");
+        let threads = seen.measured.iter().find(|measured| measured.name == "search threads").unwrap();
+        assert_eq!((threads.resource.capacity, threads.uses[0].0, threads.uses[0].1.held), (4, 7, 1));
+        let told = node.told(&[&backends[0]]).await;
+        assert_eq!(told[&7].statement.as_deref(), Some("data/read/search: indices[a] {\"size\":?}"));
+        let mut end = async |pid| node.end(&Backend { pid, ..backends[0].clone() }, false).await;
+        assert_eq!(end(7).await, Ok(Some(true)));
+        assert_eq!((end(6).await, end(5).await), (Ok(None), Ok(None)), "gone, as either product says it");
+    });
+}
+
+#[test]
+fn a_right_that_is_missing_is_named() {
+    on_one_thread(async {
+        let mut answers = healthy();
+        answers[1] = ("/_tasks/n1:0/_cancel", 403, "{}");
+        answers[2] = ("/_tasks?", 403, r#"{"error":{"type":"security_exception","reason":"hush"}}"#);
+        answers.push(("/", 200, ELASTICSEARCH));
+        let (target, answers) = node(&answers).await;
+        let mut node = Elasticsearch::connect(&target, Nanos::ZERO).await.unwrap();
+        let warnings = node.warnings(true);
+        assert!(warnings[0].contains("user watcher") && warnings[0].contains("cluster:admin/tasks/cancel"));
+        assert!(node.warnings(true).is_empty(), "told once");
+        let error = node.look(GLANCE).await.unwrap_err();
+        assert!(error.contains("user watcher may not ask for /_tasks") && !error.contains("hush"), "{error}");
+        for (status, body, said) in [
+            (401, "{}", "does not take watcher and that password"),
+            (
+                503,
+                r#"{"error":{"type":"master_not_discovered_exception","reason":"hush"}}"#,
+                "503 to /_tasks: master_not",
+            ),
+            (200, "{\"tasks\":7}", "makes no sense"),
+        ] {
+            answers.borrow_mut()[2] = ("/_tasks?", status, body.to_owned());
+            let error = node.look(GLANCE).await.unwrap_err();
+            assert!(error.contains(said) && !error.contains("hush"), "{error}");
+        }
+    });
+}
+
+#[test]
+fn another_product_is_told_its_table() {
+    let [opensearch, elasticsearch] =
+        [OPENSEARCH, ELASTICSEARCH].map(|text| serde_json::from_str(text).unwrap());
+    assert_eq!(version(&opensearch, false).unwrap(), "OpenSearch 3.8.0");
+    assert_eq!(version(&elasticsearch, true).unwrap(), "Elasticsearch 7.10.2");
+    let error = version(&elasticsearch, false).unwrap_err();
+    assert_eq!(
+        error,
+        "this is Elasticsearch 7.10.2; write [elasticsearch.NAME] instead of [opensearch.NAME]"
+    );
+    assert!(version(&opensearch, true).unwrap_err().contains("write [opensearch.NAME]"));
+    let old = serde_json::json!({ "version": { "number": "6.8.23" } });
+    assert!(version(&old, true).unwrap_err().contains("7.10 is the oldest"));
+    assert!(version(&Value::Null, true).unwrap_err().contains("neither"));
+}
+
+fn settings(server: &Private) -> config::Database {
+    let url = format!("http://{}", server.http().address);
+    let text = format!("[opensearch.main]\nurl = \"{url}\"\nslo = {{ p99 = \"250ms\" }}");
+    parse::<Config>(&text, "").unwrap_or_else(|e| panic!("{e}")).0.databases.remove(0)
+}
+
+async fn session(server: &Private, name: &str) -> Steps {
+    server.http().begin(name).await.unwrap()
+}
+
+/// One thread searches, so one search that takes long holds up all others.
+#[test]
+#[ignore = "starts a node, which takes a gigabyte and half a minute"]
+fn who_has_the_only_thread_is_ended_and_nobody_else() {
+    on_one_thread(async {
+        let settings_of_node = [("thread_pool.search.size".to_owned(), "1".to_owned())];
+        let mut server = match Private::start(Product::OpenSearch, &settings_of_node).await {
+            Ok(server) => server,
+            Err(error) if there_is_none(&error) => return,
+            Err(error) => panic!("{error}"),
+        };
+        let call = "POST /shelf/_bulk".parse().unwrap();
+        let line = "{\"index\":{}}\n{\"shelf\":?1,\"title\":\"a book\"}\n";
+        Fill { call: &call, line, count: 20_000, parameters: &[(0, 99)] }.send(&server.http()).await.unwrap();
+        server.settle().await.unwrap();
+        let mut borrowers = Vec::new();
+        for n in 0..8 {
+            let mut borrower = session(&server, "borrower").await;
+            let borrower = tokio::task::spawn_local(async move {
+                loop {
+                    let read = format!("POST /shelf/_search {{\"query\":{{\"term\":{{\"shelf\":{n}}}}}}}");
+                    borrower.run(&read).await.unwrap_or_else(|how| panic!("a victim suffered: {how:?}"));
+                    sleep(conformance::LOOK).await;
+                }
+            });
+            borrowers.push(borrower);
+        }
+        let agent = Agent::start(settings(&server));
+        agent.sees(|watched| watched.looks > 20 && watched.completed > 200).await;
+        assert!(agent.events("").is_empty(), "{:#?}", agent.events(""));
+        let mut hog = session(&server, "hog").await;
+        // A millisecond for each of the documents.
+        let script = "long n = 0; for (int i = 0; i < 100000; ++i) { n += i % 7; } return n % 2;";
+        let endless = format!(
+            "POST /shelf/_search {{\"size\":0,\"aggs\":{{\"a\":{{\"terms\":{{\"script\":{{\"source\":\"{script}\"}}}}}}}}}}"
+        );
+        assert_eq!(hog.run(&endless).await, Err(How::Cancelled));
+        let cancel = agent.told("cancel", |_| true).await;
+        assert_eq!(cancel["about"]["client"], "hog", "{cancel:#}");
+        assert!(!cancel.to_string().contains("i % 7"), "{cancel:#}");
+        agent.told("released", |_| true).await;
+        assert_eq!(agent.events("cancel").len(), 1, "{:#?}", agent.events(""));
+        assert!(borrowers.iter().all(|borrower| !borrower.is_finished()));
+        borrowers.iter().for_each(tokio::task::JoinHandle::abort);
+        server.stop(true);
+        agent.told("adapter_error", |event| event["reason"].as_str().unwrap().contains("refused")).await;
+        server.resume().await.unwrap();
+        let looks = agent.sees(|_| true).await.looks;
+        agent.sees(|watched| watched.trouble.is_none() && watched.looks > looks + 5).await;
+    });
+}
