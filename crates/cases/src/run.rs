@@ -123,7 +123,7 @@ pub async fn run(case: &CaseFile, remedy: Option<Remedy>, plan: &Plan) -> Result
             sleep_until(clock, plan.warm_up + plan.trigger_at + task.after).await;
             let admin = task.admin == plimsoll_core::config::case::Switch::Yes;
             for _ in 0..task.copies {
-                let steps = steps(&task.steps).repeat(task.times as usize);
+                let steps = vec![steps(&task.steps); task.times as usize].concat();
                 tasks.push(stand.task(name, admin, steps, clock).await?);
             }
         }
