@@ -100,8 +100,12 @@ fn request(request: &testbed::Request) -> Request {
     use testbed::request::Outcome;
     let fate = match request.outcome {
         Outcome::Ok => Fate::Answered,
-        Outcome::Failed(CANCELLED | TERMINATED) => Fate::Cancelled,
-        Outcome::Failed(_) | Outcome::Refused | Outcome::Lost | Outcome::Unanswered => Fate::Lost,
+        Outcome::Failed(CANCELLED | TERMINATED) | Outcome::Ended => Fate::Cancelled,
+        Outcome::Failed(_)
+        | Outcome::Status(_)
+        | Outcome::Refused
+        | Outcome::Lost
+        | Outcome::Unanswered => Fate::Lost,
     };
     Request { at: request.at, latency: request.latency, fate }
 }
