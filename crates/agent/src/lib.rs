@@ -12,6 +12,7 @@
 //! Nothing waits for it: if it ends, whatever it watched goes on as if it had never been there.
 
 pub mod cli;
+pub mod steer;
 
 mod admin;
 mod flocks;

@@ -3,22 +3,33 @@
 use plimsoll_core::config::case::{Case, CaseFile};
 use plimsoll_core::config::parse;
 
+macro_rules! files {
+    ($($name:literal)*) => { &[$(($name, include_str!(concat!("../../../cases/", $name, ".toml")))),*] };
+}
+
 /// Name and file, in the order of the list.
-const FILES: [(&str, &str); 13] = [
-    ("c1", include_str!("../../../cases/c1.toml")),
-    ("c4", include_str!("../../../cases/c4.toml")),
-    ("c6", include_str!("../../../cases/c6.toml")),
-    ("c9", include_str!("../../../cases/c9.toml")),
-    ("c12", include_str!("../../../cases/c12.toml")),
-    ("c13", include_str!("../../../cases/c13.toml")),
-    ("c16", include_str!("../../../cases/c16.toml")),
-    ("c17", include_str!("../../../cases/c17.toml")),
-    ("c18", include_str!("../../../cases/c18.toml")),
-    ("c19", include_str!("../../../cases/c19.toml")),
-    ("c22", include_str!("../../../cases/c22.toml")),
-    ("c23", include_str!("../../../cases/c23.toml")),
-    ("c25", include_str!("../../../cases/c25.toml")),
-];
+const FILES: &[(&str, &str)] = files! {
+    "c1"
+    "c2"
+    "c3"
+    "c4"
+    "c5"
+    "c6"
+    "c7"
+    "c8"
+    "c9"
+    "c12"
+    "c13"
+    "c16"
+    "c17"
+    "c18"
+    "c19"
+    "c20"
+    "c21"
+    "c22"
+    "c23"
+    "c25"
+};
 
 /// Their names.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -49,9 +60,8 @@ mod tests {
             let case = find(name).unwrap_or_else(|e| panic!("{e}"));
             assert!(case.culprit.is_some() && !case.task.0.is_empty(), "{name}");
         }
-        let all: Vec<&str> = names().collect();
-        let error = format!("there is no case `c99`; write one of {}", all.join(", "));
-        assert_eq!(find("c99").unwrap_err(), error);
+        let error = find("c99").unwrap_err();
+        assert!(error.starts_with("there is no case `c99`; write one of c1, "), "{error}");
     }
 
     #[test]

@@ -9,11 +9,13 @@ use plimsoll_core::Nanos;
 use plimsoll_core::config::case::{CaseFile, Switch};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::catalog;
 use crate::judge::judge;
+use crate::page::page;
+use crate::report::{Repetition, Report};
 use crate::run::{Plan, Remedy, run as run_once};
-use crate::show::Report;
+use crate::show;
 use crate::stand::Stand;
-use crate::{catalog, judge};
 
 /// Overload a real server, and see what each remedy does
 #[derive(Debug, clap::Args)]
@@ -30,30 +32,45 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Run a case: undisturbed first, then with each remedy, each on a server of its own.
+    /// Run cases: undisturbed first, then with each remedy, each on a server of its own.
     ///
     /// It installs nothing, and says which package is missing. The server is private, on loopback and in a directory for temporary
     /// files, and ends with this command. Fails if the agent ends anybody but the culprit, or does not end that one.
     Run(RunArgs),
+    /// Write a page of the docs from what `run --out DIR` has left.
+    Report {
+        /// That directory.
+        dir: PathBuf,
+    },
 }
 
 #[derive(Debug, clap::Args)]
 struct RunArgs {
-    /// Its name.
-    case: String,
+    /// Their names.
+    #[arg(required_unless_present = "all")]
+    case: Vec<String>,
+    /// All of them, one after the other; one that cannot run here is left out, and says why.
+    #[arg(long, conflicts_with = "case")]
+    all: bool,
+    /// With --all, also those whose servers are not to be had everywhere, or take long to start.
+    #[arg(long, requires = "all")]
+    heavy: bool,
     /// What to do about it: all, or none and plimsoll where it is to be quick.
     #[arg(long, value_enum, value_delimiter = ',')]
     remedy: Vec<Remedy>,
     /// How long a run is; the culprit comes after a quarter of it, ten seconds at most.
-    #[arg(long, default_value = "20s")]
+    #[arg(long, default_value = "15s")]
     length: Nanos,
     /// Eight seconds a run.
     #[arg(long, conflicts_with = "length")]
     quick: bool,
+    /// How often, each time with the next seed.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100))]
+    repetitions: u64,
     /// Decides what comes and when.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only JSON, on the standard output.
+    /// Only JSON, on the standard output: a line for each case.
     #[arg(long)]
     json: bool,
     /// Writes CASE.json and CASE.svg into this directory.
@@ -66,6 +83,10 @@ pub fn run(args: Args) -> ExitCode {
     let result = match args.command {
         Command::List { json } => list(json).map(|()| ExitCode::SUCCESS),
         Command::Run(args) => until_told(&args),
+        Command::Report { dir } => Report::read_all(&dir).map(|reports| {
+            print!("{}", page(reports));
+            ExitCode::SUCCESS
+        }),
     };
     result.unwrap_or_else(|error| {
         eprintln!("plimsoll case: {error}");
@@ -81,7 +102,7 @@ fn list(json: bool) -> Result<(), String> {
             serde_json::json!({
                 "case": name, "title": case.title, "server": case.server.kind.as_str(), "paper": case.paper,
                 "heavy": case.heavy == Switch::Yes,
-                "missing": Stand::is_there(case.server.kind).err(),
+                "missing": Stand::is_there(&case.server).err(),
             })
         };
         println!("{}", serde_json::json!({ "cases": cases.iter().map(case).collect::<Vec<_>>() }));
@@ -92,7 +113,8 @@ fn list(json: bool) -> Result<(), String> {
         println!("{name:4} {:13} {}{heavy}", case.server.kind.as_str(), case.title);
     }
     let mut missing: Vec<String> =
-        cases.iter().filter_map(|(_, case)| Stand::is_there(case.server.kind).err()).collect();
+        cases.iter().filter_map(|(_, case)| Stand::is_there(&case.server).err()).collect();
+    missing.sort_unstable();
     missing.dedup();
     missing.iter().for_each(|missing| eprintln!("{missing}"));
     Ok(())
@@ -105,52 +127,69 @@ fn until_told(args: &RunArgs) -> Result<ExitCode, String> {
         let mut terminate = signal(SignalKind::terminate()).map_err(|e| e.to_string())?;
         // What was started is dropped with the run, and ends.
         tokio::select! {
-            result = run_case(args) => result,
+            result = run_cases(args) => result,
             _ = interrupt.recv() => Ok(ExitCode::from(130)),
             _ = terminate.recv() => Ok(ExitCode::from(143)),
         }
     })
 }
 
-async fn run_case(args: &RunArgs) -> Result<ExitCode, String> {
-    let case = catalog::find(&args.case)?;
-    Stand::is_there(case.server.kind)?;
+async fn run_cases(args: &RunArgs) -> Result<ExitCode, String> {
     let plan = plan(args)?;
+    let names: Vec<&str> = match args.all {
+        true => catalog::names().collect(),
+        false => args.case.iter().map(String::as_str).collect(),
+    };
+    let cases = names.into_iter().map(|name| Ok((name, catalog::find(name)?)));
+    let mut cases: Vec<(&str, CaseFile)> = cases.collect::<Result<_, String>>()?;
+    cases.retain(|(_, case)| !args.all || args.heavy || case.heavy == Switch::No);
+    let mut well = true;
+    for (name, case) in &cases {
+        let mut report = Report::new(name, case, &plan);
+        if let Err(why) = run_case(args, case, &plan, &mut report).await {
+            eprintln!("plimsoll case: {name}: {why}");
+            report.failed = Some(why);
+        }
+        if let Some(directory) = &args.out {
+            write(directory, &report)?;
+        }
+        match args.json {
+            true => println!("{}", serde_json::json!(report)),
+            false if report.repetitions.is_empty() => {}
+            false => println!("{}", show::text(&report)),
+        }
+        well &= report.failed.is_none() && report.runs_with(Remedy::Plimsoll.as_str()).all(|run| run.right);
+    }
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Takes down in the report what came of each repetition that was run to its end.
+async fn run_case(args: &RunArgs, case: &CaseFile, plan: &Plan, report: &mut Report) -> Result<(), String> {
+    Stand::is_there(&case.server)?;
     let wanted: &[Remedy] = match args.remedy.as_slice() {
         [] if args.quick => &[Remedy::None, Remedy::Plimsoll],
         [] => Remedy::value_variants(),
         named => named,
     };
     let (remedies, left_out): (Vec<Remedy>, Vec<Remedy>) =
-        wanted.iter().copied().partition(|remedy| remedy.applies(&case));
-    eprintln!("{}: undisturbed, for {}", args.case, plan.length);
-    let calm = run_once(&case, None, &plan).await?;
-    let undisturbed = judge(&case, &plan, None, &calm, &calm);
-    let mut judged = Vec::new();
-    for &remedy in &remedies {
-        eprintln!("{}: {}", args.case, remedy.as_str());
-        let outcome = run_once(&case, Some(remedy), &plan).await?;
-        judged.push(judge(&case, &plan, Some(remedy), &outcome, &calm));
+        wanted.iter().copied().partition(|remedy| remedy.applies(case));
+    report.not_applicable = left_out.iter().map(|remedy| remedy.as_str().to_owned()).collect();
+    for seed in (plan.seed..).take(args.repetitions as usize) {
+        let plan = Plan { seed, ..plan.clone() };
+        let doing = |what: &str| eprintln!("{}: {what}, for {}, seed {seed}", report.case, plan.length);
+        doing("undisturbed");
+        let calm = run_once(case, None, &plan).await?;
+        let mut judged = Vec::new();
+        for &remedy in &remedies {
+            doing(remedy.as_str());
+            let outcome = run_once(case, Some(remedy), &plan).await?;
+            judged.push(judge(case, &plan, Some(remedy), &outcome, &calm));
+        }
+        let undisturbed = judge(case, &plan, None, &calm, &calm);
+        report.repetitions.push(Repetition { seed, undisturbed, remedies: judged });
+        report.version = Some(calm.version);
     }
-    let report = Report {
-        name: &args.case,
-        case: &case,
-        plan: &plan,
-        version: &calm.version,
-        undisturbed: &undisturbed,
-        remedies: &judged,
-        left_out: &left_out,
-    };
-    if let Some(directory) = &args.out {
-        write(directory, &report)?;
-    }
-    match args.json {
-        true => println!("{}", report.json()),
-        false => print!("{}", report.text()),
-    }
-    let wrong =
-        judged.iter().any(|run: &judge::Judged| run.remedy == Remedy::Plimsoll.as_str() && !run.right);
-    Ok(if wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(())
 }
 
 fn plan(args: &RunArgs) -> Result<Plan, String> {
@@ -165,11 +204,15 @@ fn plan(args: &RunArgs) -> Result<Plan, String> {
     Ok(Plan { warm_up, length, trigger_at, seed: args.seed, program })
 }
 
-fn write(directory: &Path, report: &Report<'_>) -> Result<(), String> {
+fn write(directory: &Path, report: &Report) -> Result<(), String> {
     let failed = |path: &Path, e: std::io::Error| format!("cannot write {}: {e}", path.display());
     fs::create_dir_all(directory).map_err(|e| failed(directory, e))?;
-    for (extension, text) in [("json", format!("{}\n", report.json())), ("svg", report.figure().to_svg())] {
-        let path = directory.join(report.name).with_extension(extension);
+    let mut texts = vec![("json", format!("{}\n", serde_json::json!(report)))];
+    if !report.repetitions.is_empty() {
+        texts.push(("svg", show::figure(report).to_svg()));
+    }
+    for (extension, text) in texts {
+        let path = directory.join(&report.case).with_extension(extension);
         fs::write(&path, text).map_err(|e| failed(&path, e))?;
     }
     Ok(())

@@ -5,7 +5,7 @@ use plimsoll_core::config::case::CaseFile;
 use plimsoll_testbed::database::judge::{missed, over};
 use plimsoll_testbed::database::request::{Figures, Outcome as Became, Request};
 use plimsoll_testbed::database::task::{Ending, How};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::run::{Outcome, Plan, Remedy};
@@ -21,10 +21,12 @@ pub const P99: f64 = 1.2;
 pub const DROPPED_PCT: f64 = 0.01;
 
 /// A run, judged.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Judged {
     /// What was done about it.
-    pub remedy: &'static str,
+    pub remedy: String,
+    /// Requests that were answered within the objective, as a fraction of the undisturbed run's.
+    pub goodput_norm: f64,
     /// Answered requests, as a fraction of the undisturbed run's.
     pub throughput_norm: f64,
     /// The 99th percentile, likewise.
@@ -41,7 +43,7 @@ pub struct Judged {
     pub recovery_s: Option<f64>,
     /// How long after that the first of the tasks was ended; below zero where that was before.
     pub action_s: Option<f64>,
-    /// Whether the culprit was ended, and no other task.
+    /// Whether the culprit was ended, one of them where there are several, and no other task.
     pub right: bool,
     /// Requests that were ended by the server because it was asked to: a limit, or an agent.
     pub requests_ended: usize,
@@ -55,14 +57,14 @@ pub struct Judged {
     pub tasks: Vec<Ended>,
     /// What the agent said that it cancelled.
     pub cancelled: Vec<Cancelled>,
-    /// Answered requests of each second, by their arrival.
-    pub ok_by_second: Vec<usize>,
-    /// Their 99th percentile, in ms.
+    /// Requests of each second, by their arrival, that were answered within the objective.
+    pub in_time_by_second: Vec<usize>,
+    /// The 99th percentile of those that were answered, in ms.
     pub p99_ms_by_second: Vec<Option<f64>>,
 }
 
 /// How a task ended.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ended {
     /// In the file.
     pub name: String,
@@ -75,7 +77,7 @@ pub struct Ended {
 }
 
 /// What an agent said of a cancellation.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Cancelled {
     /// When.
     pub at_s: f64,
@@ -94,24 +96,24 @@ pub fn judge(case: &CaseFile, plan: &Plan, remedy: Option<Remedy>, run: &Outcome
     let all = |run: &Outcome| Figures::between(&run.requests, Nanos::ZERO, plan.length);
     let (figures, usual) = (all(run), all(calm));
     let (elsewhere, usual_elsewhere) = (elsewhere(plan, run), elsewhere(plan, calm));
-    let in_time = run.requests.iter().filter(|it| it.outcome == Became::Ok && it.latency <= case.slo).count();
+    let is_in_time = |it: &&Request| it.outcome == Became::Ok && it.latency <= case.slo;
+    let in_time = |run: &Outcome| run.requests.iter().filter(is_in_time).count();
     let missed = missed(&run.requests, case.slo, plan.trigger_at).filter(|_| remedy.is_some());
     let is_over =
         missed.and_then(|missed| over(&run.requests, case.slo, missed)).filter(|&over| over < plan.length);
     let first = run.endings.iter().filter(|task| task.was_ended()).map(|task| task.to).min();
-    let seconds = || {
-        (0..plan.length.0 / 1_000_000_000).map(|s| {
-            let [from, to] = [s, s + 1].map(Nanos::from_secs);
-            Figures::between(&run.requests, from, to)
-        })
+    let seconds = || (0..plan.length.0 / 1_000_000_000).map(|s| [s, s + 1].map(Nanos::from_secs));
+    let in_time_from = |[from, to]: [Nanos; 2]| {
+        run.requests.iter().filter(|it| (from..to).contains(&it.at)).filter(is_in_time).count()
     };
     Judged {
-        remedy: remedy.map_or("undisturbed", Remedy::as_str),
+        remedy: remedy.map_or("undisturbed", Remedy::as_str).to_owned(),
+        goodput_norm: in_time(run) as f64 / in_time(calm).max(1) as f64,
         throughput_norm: figures.throughput_per_s / usual.throughput_per_s.max(f64::MIN_POSITIVE),
         p99_norm: ratio(figures.p99_ms, usual.p99_ms),
         p99_norm_without_2s: ratio(elsewhere.p99_ms, usual_elsewhere.p99_ms),
         dropped_pct: share_pct(figures.sent - figures.ok, figures.sent),
-        slo_pct: share_pct(in_time, figures.sent),
+        slo_pct: share_pct(in_time(run), figures.sent),
         missed_s: missed.map(|missed| missed.since(plan.trigger_at).as_secs_f64()),
         recovery_s: missed.zip(is_over).map(|(missed, over)| over.since(missed).as_secs_f64()),
         action_s: missed.zip(first).map(|(missed, first)| first.as_secs_f64() - missed.as_secs_f64()),
@@ -131,8 +133,8 @@ pub fn judge(case: &CaseFile, plan: &Plan, remedy: Option<Remedy>, run: &Outcome
             })
             .collect(),
         cancelled: run.events.iter().filter_map(|event| cancelled(event, run.began_s)).collect(),
-        ok_by_second: seconds().map(|figures| figures.ok).collect(),
-        p99_ms_by_second: seconds().map(|figures| figures.p99_ms).collect(),
+        in_time_by_second: seconds().map(in_time_from).collect(),
+        p99_ms_by_second: seconds().map(|[from, to]| Figures::between(&run.requests, from, to).p99_ms).collect(),
     }
 }
 
@@ -248,6 +250,8 @@ mod tests {
         let calm = run(0, None);
         let judged = judge(&case, &plan(), Some(Remedy::Plimsoll), &run(300, Some(How::Cancelled)), &calm);
         assert_eq!((judged.throughput_norm, judged.dropped_pct, judged.right), (1.0, 0.0, true));
+        // Those who came in the first 250 of the 300 ms waited for longer than 50 ms.
+        assert_eq!((judged.goodput_norm, judged.in_time_by_second[4]), (0.975, 75));
         assert_eq!((judged.p99_norm_without_2s, judged.requests_ended), (Some(1.0), 0));
         assert!(judged.p99_norm.unwrap() > 100.0);
         // Two of the hundred that came within a second are late at 4.06 s.

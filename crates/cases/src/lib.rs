@@ -8,6 +8,9 @@ pub mod cli;
 
 mod catalog;
 mod judge;
+mod page;
+mod protego;
+mod report;
 mod run;
 mod show;
 mod stand;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use plimsoll_core::Nanos;
+use plimsoll_core::config::Escalate;
 use plimsoll_core::config::case::{CaseFile, CaseStep};
 use plimsoll_testbed::clock::Clock;
 use plimsoll_testbed::database::load::{Kind, Load};
@@ -11,6 +12,7 @@ use plimsoll_testbed::database::request::Request;
 use plimsoll_testbed::database::task::{Ending, Step, Task};
 use serde_json::Value;
 
+use crate::protego::Protego;
 use crate::stand::Stand;
 
 /// How long tasks may take to end after the load has.
@@ -25,6 +27,8 @@ pub enum Remedy {
     None,
     /// An agent watches.
     Plimsoll,
+    /// Who waits in vain is given up, whoever is to blame.
+    Protego,
     /// The server's time limits on statements, which is what people do today.
     Timeout,
     /// What else the server has for it.
@@ -37,6 +41,7 @@ impl Remedy {
         match self {
             Remedy::None => "none",
             Remedy::Plimsoll => "plimsoll",
+            Remedy::Protego => "protego",
             Remedy::Timeout => "timeout",
             Remedy::Native => "native",
         }
@@ -45,7 +50,7 @@ impl Remedy {
     /// Statements by which a server's administrator sets it up; nothing where the case has none.
     fn statements(self, case: &CaseFile) -> &[String] {
         match self {
-            Remedy::None | Remedy::Plimsoll => &[],
+            Remedy::None | Remedy::Plimsoll | Remedy::Protego => &[],
             Remedy::Timeout => &case.remedy.timeout,
             Remedy::Native => &case.remedy.native,
         }
@@ -53,7 +58,11 @@ impl Remedy {
 
     /// Whether the case has it.
     pub fn applies(self, case: &CaseFile) -> bool {
-        matches!(self, Remedy::None | Remedy::Plimsoll) || !self.statements(case).is_empty()
+        match self {
+            Remedy::None | Remedy::Plimsoll => true,
+            Remedy::Protego => Protego::applies(case.server.kind),
+            Remedy::Timeout | Remedy::Native => !self.statements(case).is_empty(),
+        }
     }
 }
 
@@ -101,6 +110,10 @@ pub async fn run(case: &CaseFile, remedy: Option<Remedy>, plan: &Plan) -> Result
         Some(Remedy::Plimsoll) => Some(stand.watch(case, &plan.program)?),
         _ => None,
     };
+    let protego = match remedy {
+        Some(Remedy::Protego) => Some(Protego::start(&stand.watched(case, Escalate::Never), case.slo)?),
+        _ => None,
+    };
     let loading = stand.load(load(case, plan)).await?;
     let clock = loading.clock();
     let began_s = clock.began_s() + plan.warm_up.as_secs_f64();
@@ -117,6 +130,7 @@ pub async fn run(case: &CaseFile, remedy: Option<Remedy>, plan: &Plan) -> Result
     }
     let requests = loading.finished().await;
     let endings = ended(tasks, plan.warm_up).await;
+    protego.map_or(Ok(()), Protego::stop)?;
     let events = agent.map_or(Ok(Vec::new()), plimsoll_testbed::agent::Agent::stop)?;
     let counts = requests.into_iter().filter(|request| request.at >= plan.warm_up);
     let requests = counts.map(|request| Request { at: request.at.since(plan.warm_up), ..request }).collect();

@@ -1,112 +1,182 @@
-//! A case as people and programs are told it.
+//! A case as whoever has run it is told of it: as text, and as charts over time.
 
-use plimsoll_core::config::case::CaseFile;
+use std::collections::BTreeMap;
+
 use plimsoll_simulator::figures::{Chart, Figure, Line};
-use serde_json::{Value, json};
 
 use crate::judge::Judged;
-use crate::run::{Plan, Remedy};
+use crate::report::Report;
+use crate::run::Remedy;
 
-/// All that there is to say of a case.
-pub struct Report<'a> {
-    /// The name of its file.
-    pub name: &'a str,
-    /// The file.
-    pub case: &'a CaseFile,
-    /// How long its runs were.
-    pub plan: &'a Plan,
-    /// What the server calls itself.
-    pub version: &'a str,
-    /// The undisturbed run.
-    pub undisturbed: &'a Judged,
-    /// The others.
-    pub remedies: &'a [Judged],
-    /// Remedies that the case does not have.
-    pub left_out: &'a [Remedy],
+/// Of several runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// The middle one; of an even number, the mean of the two in the middle.
+    pub median: f64,
+    /// The lowest.
+    pub low: f64,
+    /// The highest.
+    pub high: f64,
 }
 
-impl Report<'_> {
-    /// As JSON.
-    pub fn json(&self) -> Value {
-        let left_out: Vec<&str> = self.left_out.iter().map(|remedy| remedy.as_str()).collect();
-        json!({
-            "case": self.name, "title": self.case.title, "paper": self.case.paper, "version": self.version,
-            "seed": self.plan.seed, "seconds": self.plan.length.as_secs_f64(), "rate_per_s": self.case.load.rate.per_s,
-            "slo_ms": self.case.slo.as_millis_f64(), "trigger_s": self.plan.trigger_at.as_secs_f64(),
-            "undisturbed": self.undisturbed, "remedies": self.remedies, "not_applicable": left_out,
-        })
+impl Spread {
+    /// Of what is there; nothing where nothing is.
+    pub fn of(values: impl IntoIterator<Item = Option<f64>>) -> Option<Spread> {
+        let mut values: Vec<f64> = values.into_iter().flatten().collect();
+        values.sort_unstable_by(f64::total_cmp);
+        let (&low, &high) = (values.first()?, values.last()?);
+        let [below, above] = [(values.len() - 1) / 2, values.len() / 2].map(|at| values[at]);
+        Some(Spread { median: f64::midpoint(below, above), low, high })
     }
+}
 
-    /// As text.
-    pub fn text(&self) -> String {
-        let calm = self.undisturbed;
-        let mut text = format!("{}: {}\n", self.name, self.case.title);
+/// What came of all runs with a remedy.
+pub struct Row<'a> {
+    /// The remedy.
+    pub remedy: &'a str,
+    /// As [`Judged::goodput_norm`], and so on.
+    pub goodput: Option<Spread>,
+    /// See there.
+    pub throughput: Option<Spread>,
+    /// See there.
+    pub p99: Option<Spread>,
+    /// See there.
+    pub p99_without_2s: Option<Spread>,
+    /// See there.
+    pub in_time_pct: Option<Spread>,
+    /// See there.
+    pub dropped_pct: Option<Spread>,
+    /// See there.
+    pub action_s: Option<Spread>,
+    /// See there.
+    pub recovery_s: Option<Spread>,
+    /// How the tasks ended, in words.
+    pub ended: String,
+}
+
+/// A row for each remedy.
+pub fn rows(report: &Report) -> Vec<Row<'_>> {
+    let row = |remedy| {
+        let of = |value: fn(&Judged) -> Option<f64>| Spread::of(report.runs_with(remedy).map(value));
+        Row {
+            remedy,
+            goodput: of(|run| Some(run.goodput_norm)),
+            throughput: of(|run| Some(run.throughput_norm)),
+            p99: of(|run| run.p99_norm),
+            p99_without_2s: of(|run| run.p99_norm_without_2s),
+            in_time_pct: of(|run| Some(run.slo_pct)),
+            dropped_pct: of(|run| Some(run.dropped_pct)),
+            action_s: of(|run| run.action_s),
+            recovery_s: of(|run| run.recovery_s),
+            ended: ended(report.runs_with(remedy)),
+        }
+    };
+    report.remedies().map(row).collect()
+}
+
+/// Who ended how, and how often where that is more than once.
+fn ended<'a>(runs: impl Iterator<Item = &'a Judged>) -> String {
+    let mut counts = BTreeMap::<String, usize>::new();
+    for task in runs.flat_map(|run| &run.tasks) {
+        *counts.entry(format!("{} {}", task.name, task.how)).or_default() += 1;
+    }
+    let words = counts.into_iter().map(|(what, times)| match times {
+        1 => what,
+        times => format!("{times} x {what}"),
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+/// As text: of several repetitions, the medians.
+pub fn text(report: &Report) -> String {
+    let calm = |value: fn(&Judged) -> Option<f64>| {
+        Spread::of(report.repetitions.iter().map(|repetition| value(&repetition.undisturbed)))
+    };
+    let mut text = format!("{}: {}\n", report.case, report.title);
+    if let Some(version) = &report.version {
         text += &format!(
-            "{}, {} requests/s for {}, p99 within {}; undisturbed {:.1}/s, p99 {} ms\n\n",
-            self.version,
-            self.case.load.rate.per_s,
-            self.plan.length,
-            self.case.slo,
-            calm.throughput_per_s,
-            number(calm.p99_ms, 2),
+            "{version}, {} requests/s for {} s, p99 within {} ms; undisturbed {}/s, p99 {} ms\n\n",
+            report.rate_per_s,
+            report.seconds,
+            report.slo_ms,
+            number(calm(|run| Some(run.throughput_per_s)), 1),
+            number(calm(|run| run.p99_ms), 2),
         );
         text += &format!(
-            "{:10} {:>10} {:>8} {:>9} {:>8} {:>9} {:>9} {:>9}  ended\n",
-            "remedy", "throughput", "p99", "p99 -2 s", "in time", "dropped", "action", "recovery"
+            "{:10} {:>8} {:>10} {:>8} {:>9} {:>8} {:>9} {:>9} {:>9}  ended\n",
+            "remedy", "goodput", "throughput", "p99", "p99 -2 s", "in time", "dropped", "action", "recovery"
         );
-        for run in self.remedies {
-            let tasks: Vec<String> =
-                run.tasks.iter().map(|task| format!("{} {}", task.name, task.how)).collect();
-            text += &format!(
-                "{:10} {:>10.3} {:>7}x {:>8}x {:>6.1} % {:>7.3} % {:>7} s {:>7} s  {}\n",
-                run.remedy,
-                run.throughput_norm,
-                number(run.p99_norm, 1),
-                number(run.p99_norm_without_2s, 2),
-                run.slo_pct,
-                run.dropped_pct,
-                number(run.action_s, 2),
-                number(run.recovery_s, 2),
-                tasks.join(", "),
-            );
-        }
-        for remedy in self.left_out {
-            text += &format!("{:10} has nothing for this case\n", remedy.as_str());
-        }
-        for cancel in self.remedies.iter().flat_map(|run| &run.cancelled) {
-            text +=
-                &format!("\nat {:.2} s the agent ended {}: {}\n", cancel.at_s, cancel.task, cancel.reason);
-        }
-        for run in self.remedies.iter().filter(|run| run.remedy == Remedy::Plimsoll.as_str()) {
-            let short = run.falls_short();
-            text += &match short.as_slice() {
+    }
+    for row in rows(report) {
+        text += &format!(
+            "{:10} {:>8} {:>10} {:>7}x {:>8}x {:>6} % {:>7} % {:>7} s {:>7} s  {}\n",
+            row.remedy,
+            number(row.goodput, 3),
+            number(row.throughput, 3),
+            number(row.p99, 1),
+            number(row.p99_without_2s, 2),
+            number(row.in_time_pct, 1),
+            number(row.dropped_pct, 3),
+            number(row.action_s, 2),
+            number(row.recovery_s, 2),
+            row.ended,
+        );
+    }
+    for remedy in &report.not_applicable {
+        text += &format!("{remedy:10} has nothing for this case\n");
+    }
+    for repetition in &report.repetitions {
+        for run in repetition.remedies.iter().filter(|run| run.remedy == Remedy::Plimsoll.as_str()) {
+            for cancel in &run.cancelled {
+                let (at_s, task) = (cancel.at_s, &cancel.task);
+                text += &format!("\nat {at_s:.2} s the agent ended {task}: {}\n", cancel.reason);
+            }
+            text += &match run.falls_short().as_slice() {
                 [] => "\nAll that must hold does.\n".to_owned(),
                 short => format!("\nDoes not hold: {}\n", short.join("; ")),
             };
         }
-        text
     }
-
-    /// As charts over time.
-    pub fn figure(&self) -> Figure {
-        let runs = || std::iter::once(self.undisturbed).chain(self.remedies);
-        let line = |run: &Judged, of: fn(&Judged) -> Vec<Option<f64>>| {
-            let points = of(run).into_iter().enumerate().filter_map(|(second, y)| Some((second as f64, y?)));
-            Line { name: run.remedy.to_owned(), points: points.collect() }
-        };
-        let lines = |of| runs().map(|run| line(run, of)).collect();
-        let answered = lines(|run| run.ok_by_second.iter().map(|&ok| Some(ok as f64)).collect());
-        let p99 = lines(|run| run.p99_ms_by_second.clone());
-        let title = |what: &str| format!("{}: {what}", self.name);
-        let charts = vec![
-            Chart::new(title("answered, by arrival"), "s", "requests/s", answered),
-            Chart::new(title("p99, by arrival"), "s", "ms", p99)
-                .with_level("objective", self.case.slo.as_millis_f64()),
-        ];
-        Figure { name: self.name.to_owned(), charts }
+    if let Some(why) = &report.failed {
+        text += &format!("\n{}: {why}\n", report.case);
     }
+    text
 }
 
-fn number(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+/// Over time, the first repetition.
+pub fn figure(report: &Report) -> Figure {
+    let runs = || {
+        let first = report.repetitions.first().into_iter();
+        first.flat_map(|first| std::iter::once(&first.undisturbed).chain(&first.remedies))
+    };
+    let line = |run: &Judged, of: fn(&Judged) -> Vec<Option<f64>>| {
+        let points = of(run).into_iter().enumerate().filter_map(|(second, y)| Some((second as f64, y?)));
+        Line { name: run.remedy.clone(), points: points.collect() }
+    };
+    let lines = |of| runs().map(|run| line(run, of)).collect();
+    let in_time = lines(|run| run.in_time_by_second.iter().map(|&count| Some(count as f64)).collect());
+    let p99 = lines(|run| run.p99_ms_by_second.clone());
+    let title = |what: &str| format!("{}: {what}", report.case);
+    let charts = vec![
+        Chart::new(title("answered in time, by arrival"), "s", "requests/s", in_time),
+        Chart::new(title("p99, by arrival"), "s", "ms", p99).with_level("objective", report.slo_ms),
+    ];
+    Figure { name: report.case.clone(), charts }
+}
+
+fn number(spread: Option<Spread>, digits: usize) -> String {
+    spread.map_or_else(|| "-".to_owned(), |Spread { median, .. }| format!("{median:.digits$}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_is_of_what_is_there() {
+        assert_eq!(Spread::of([None, None]), None);
+        let spread = Spread::of([Some(3.0), None, Some(1.0), Some(8.0)]);
+        assert_eq!(spread, Some(Spread { median: 3.0, low: 1.0, high: 8.0 }));
+        assert_eq!(Spread::of([Some(1.0), Some(2.0)]).unwrap().median, 1.5);
+    }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use plimsoll_core::config::Escalate;
 use plimsoll_core::config::HttpCall;
-use plimsoll_core::config::case::{CaseFile, ServerKind, Setting};
+use plimsoll_core::config::case::{CaseDisk, CaseFile, ServerKind, Setting};
 use plimsoll_testbed::agent::Agent;
 use plimsoll_testbed::apache::{Php, Site};
 use plimsoll_testbed::clock::Clock;
@@ -13,6 +13,7 @@ use plimsoll_testbed::database::http::Http;
 use plimsoll_testbed::database::load::Load;
 use plimsoll_testbed::database::loading::Loading;
 use plimsoll_testbed::database::task::{Step, Task};
+use plimsoll_testbed::disk_cap::{Disk, DiskCap};
 use plimsoll_testbed::postgres::agent::{ROLE, make_role};
 use plimsoll_testbed::search::{self, Product};
 use plimsoll_testbed::{etcd, mariadb, postgres};
@@ -40,9 +41,12 @@ impl Stand {
     /// Whether this machine has such a server.
     ///
     /// # Errors
-    /// What is missing, and the command that installs it.
-    pub fn is_there(kind: ServerKind) -> Result<(), String> {
-        match kind {
+    /// What is missing, and the command that installs it; that no disk can be made slow here where one is to be.
+    pub fn is_there(server: &CaseServer) -> Result<(), String> {
+        if let Some(disk) = &server.disk {
+            DiskCap::new(disk.memory.bytes).map_err(|why| format!("its disk is to be slow, and is not: {why}"))?;
+        }
+        match server.kind {
             ServerKind::Postgres => postgres::Server::is_there(&postgres::Options::default()),
             ServerKind::MariaDb => mariadb::Server::is_there(&mariadb::Options::default()),
             ServerKind::OpenSearch => search::Server::is_there(Product::OpenSearch),
@@ -61,10 +65,11 @@ impl Stand {
         let server = &case.server;
         let settings: Vec<(String, String)> =
             server.settings.iter().map(|line| (line.name.clone(), line.value.clone())).collect();
+        let memory_bytes = server.disk.as_ref().map(|disk| disk.memory.bytes);
         match server.kind {
             ServerKind::Postgres => {
-                let stand =
-                    postgres::Server::start(&postgres::Options { settings, ..postgres::Options::default() })?;
+                let options = postgres::Options { settings, memory_bytes, ..postgres::Options::default() };
+                let stand = postgres::Server::start(&options)?;
                 make_role(&stand).await?;
                 let session = postgres::Session::connect(&stand.config("setup")).await?;
                 session.run(&format!("create role {APP} login")).await?;
@@ -79,11 +84,12 @@ impl Stand {
                 session.run("reset role").await?;
                 // What was filled is written now, not while something is measured.
                 session.run("checkpoint").await?;
+                server.disk.as_ref().map_or(Ok(()), |disk| stand.slow_down(speed(disk)))?;
                 Ok(Stand::Postgres(stand))
             }
             ServerKind::MariaDb => {
-                let stand =
-                    mariadb::Server::start(&mariadb::Options { settings, ..mariadb::Options::default() })?;
+                let options = mariadb::Options { settings, memory_bytes, ..mariadb::Options::default() };
+                let stand = mariadb::Server::start(&options)?;
                 let mut session = mariadb::Session::connect(&stand.options()).await?;
                 let users = [
                     format!("create database {DATABASE}"),
@@ -100,6 +106,7 @@ impl Stand {
                 for statement in &server.data {
                     app.run(statement).await?;
                 }
+                server.disk.as_ref().map_or(Ok(()), |disk| stand.slow_down(speed(disk)))?;
                 Ok(Stand::MariaDb(stand))
             }
             ServerKind::OpenSearch => Stand::search(Product::OpenSearch, settings, case).await,
@@ -155,6 +162,7 @@ impl Stand {
                 let lines = statements.iter().map(|line| line.parse::<Setting>());
                 let lines: Vec<Setting> = lines.collect::<Result<_, String>>()?;
                 site.reconfigure(lines.into_iter().map(|line| (line.name, line.value)))?;
+            }
             // An etcd has no limits of its own; its clients have.
             Stand::Etcd(_, target) => {
                 for statement in statements {
@@ -195,10 +203,17 @@ impl Stand {
     /// # Errors
     /// Where it does not start.
     pub fn watch(&mut self, case: &CaseFile, program: &Path) -> Result<Agent, String> {
-        let escalate = match case.escalate {
-            Escalate::Never => "never",
-            Escalate::Terminate => "terminate",
-        };
+        let tables = self.watched(case, case.escalate);
+        if let Stand::Etcd(_, target) = self {
+            let (sentry, address) = Agent::sentry(program, &tables)?;
+            target.address = address;
+            return Ok(sentry);
+        }
+        Agent::start(program, &tables)
+    }
+
+    /// What the config of an agent, or of a sentry in front of it, says of it.
+    pub fn watched(&self, case: &CaseFile, escalate: Escalate) -> String {
         let slo = format!("{{ p99 = \"{}us\" }}", case.slo.0 / 1_000);
         let (kind, keys) = match self {
             Stand::Postgres(server) => {
@@ -213,16 +228,14 @@ impl Stand {
                 (case.server.kind.as_str(), format!("url = \"http://{}\"", server.http().address))
             }
             Stand::Site(site) => site.watched(),
-            Stand::Etcd(server, target) => {
-                let servers = server.address();
-                let tables = format!("[pool.kv]\nservers = [\"{servers}\"]\n\n[etcd.main]\nslo = {slo}\n");
-                let (sentry, address) = Agent::sentry(program, &tables)?;
-                target.address = address;
-                return Ok(sentry);
+            Stand::Etcd(server, _) => {
+                return format!(
+                    "[pool.kv]\nservers = [\"{}\"]\n\n[etcd.main]\nslo = {slo}\n",
+                    server.address()
+                );
             }
         };
-        let table = format!("[{kind}.main]\n{keys}\nslo = {slo}\n");
-        Agent::start(program, &table)
+        format!("[{kind}.main]\n{keys}\nslo = {slo}\n")
     }
 
     /// Begins a load.
@@ -272,6 +285,14 @@ impl Stand {
             Stand::Site(site) => Task::start(&site.http(), name, steps, clock).await,
             Stand::Etcd(_, target) => Task::start(target, name, steps, clock).await,
         }
+    }
+}
+
+fn speed(disk: &CaseDisk) -> Disk {
+    Disk {
+        read_bytes_per_s: disk.read_per_s.bytes,
+        write_bytes_per_s: disk.written_per_s.bytes,
+        reads_per_s: disk.reads.per_s.ceil() as u64,
     }
 }
 

@@ -134,6 +134,12 @@ pub fn threads(pid: u32, most: usize) -> Vec<u32> {
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).take(most).collect()
 }
 
+/// Whether a process or thread sleeps so that nothing but a disk can wake it.
+pub fn waits_for_disk(process: Process) -> bool {
+    let state = process.file("stat").and_then(|stat| stat.get(stat.rfind(')')? + 2..)?.chars().next());
+    state == Some('D')
+}
+
 /// Processors that this process may use.
 pub fn cpus() -> u64 {
     // It reads files of control groups.
@@ -194,6 +200,7 @@ mod tests {
         assert_eq!(did.over, Nanos::from_secs(1));
         assert!(did.counters.read >= bytes, "{did:?}");
         assert!(threads(this.pid, 1_000).contains(&tid) && threads(this.pid, 1).len() == 1);
+        assert!(!waits_for_disk(this), "it runs");
         host.keep_recent(Nanos::from_secs(63));
         assert!(host.read(Nanos::from_secs(64), [this].into_iter()).is_empty());
     }

@@ -17,6 +17,8 @@ const FACTS: &str = "SELECT VERSION(), CURRENT_USER(), @@performance_schema, @@t
     CAST(UNIX_TIMESTAMP(SYSDATE(6)) AS DOUBLE), \
     (SELECT CAST(variable_value AS SIGNED) FROM information_schema.global_status WHERE variable_name = 'UPTIME')";
 
+const POOL: &str = "SELECT @@thread_pool_dedicated_listener, @@thread_pool_exact_stats, @@extra_port";
+
 const INSTRUMENT: &str =
     "SELECT enabled FROM performance_schema.setup_instruments WHERE name = 'wait/lock/metadata/sql/mdl'";
 
@@ -37,7 +39,10 @@ pub struct Facts {
     pub ends: bool,
     /// Whether metadata locks are shown, and to us.
     pub shows_metadata: bool,
-    why_not: Option<String>,
+    /// Whether a pool of threads serves clients, and it is shown who waits for one of them.
+    pub shows_pool: bool,
+    /// What is not to be seen, and what would help.
+    not_seen: Vec<String>,
 }
 
 impl Facts {
@@ -70,12 +75,19 @@ impl Facts {
             process: if threads == "one-thread-per-connection" { process(thread, began_s) } else { None },
             began: Stamp((began_s * 1e6) as i64),
             shows_metadata: true,
-            why_not: None,
+            shows_pool: threads == "pool-of-threads",
+            not_seen: Vec::new(),
             version,
             user: as_sql(&user),
         };
-        facts.why_not = facts.metadata(poll, performance == 1).await?;
-        facts.shows_metadata = facts.why_not.is_none();
+        let why_not = facts.metadata(poll, performance == 1).await?;
+        facts.shows_metadata = why_not.is_none();
+        facts.not_seen.extend(why_not);
+        if facts.shows_pool {
+            let why_not = facts.pool(poll).await?;
+            facts.shows_pool = why_not.is_none();
+            facts.not_seen.extend(why_not);
+        }
         Ok(facts)
     }
 
@@ -104,6 +116,24 @@ impl Facts {
         }
     }
 
+    /// Why those who wait for a thread of the pool are not shown, and what would help. Who comes through the pool himself is warned, too.
+    async fn pool(&mut self, poll: &mut Poll) -> Result<Option<String>, String> {
+        let rows: Vec<(u8, u8, u16)> = poll.ask(POOL).await.map_err(|error| words(&error))?;
+        let (listens, exact, extra_port) = rows.into_iter().next().ok_or("the server says nothing of its pool")?;
+        if poll.port() != Some(extra_port) {
+            self.not_seen.push(
+                "whoever takes all threads of the server's pool keeps the agent out, too; let it connect to the extra port; in the \
+                 server's configuration: extra_port = 3307, extra_max_connections = 4"
+                    .to_owned(),
+            );
+        }
+        Ok((listens == 0 || exact == 0).then(|| {
+            "who waits for a thread of the server's pool is not seen; in the server's configuration: thread_pool_dedicated_listener = ON, \
+             thread_pool_exact_stats = ON"
+                .to_owned()
+        }))
+    }
+
     /// What cannot be seen or done, and what would help.
     pub fn warnings(&self, enforce: bool) -> Vec<String> {
         let Facts { user, .. } = self;
@@ -118,7 +148,7 @@ impl Facts {
                 "user {user} may not cancel anything; as an administrator: GRANT CONNECTION ADMIN ON *.* TO {user}"
             ));
         }
-        warnings.extend(self.why_not.clone());
+        warnings.extend(self.not_seen.iter().cloned());
         warnings
     }
 

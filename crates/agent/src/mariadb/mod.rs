@@ -7,13 +7,17 @@
 //! | `lives` | when statements and transactions began, which the server says to the second only |
 //! | `modes` | which metadata locks conflict |
 //! | `names` | numbers for what locks are on |
+//! | `history` | whether old versions of rows that are not purged are a burden |
+//! | `threads` | who waits for a thread of a pool |
 
 mod connect;
 mod facts;
+mod history;
 mod lives;
 mod modes;
 mod names;
 mod poll;
+mod threads;
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,8 +25,9 @@ use mysql_async::Opts;
 use plimsoll_core::Nanos;
 use plimsoll_core::config::Database;
 
+use crate::host;
 use crate::server::backend::{Backend, State, Waits};
-use crate::server::chains::{Lock, Object, Pid};
+use crate::server::chains::{Lock, Mode, Object, Pid};
 use crate::server::kernel::Kernel;
 use crate::server::mask::{Dialect, mask};
 use crate::server::slots::{self, What};
@@ -30,9 +35,14 @@ use crate::server::stamp::Stamp;
 use crate::server::{Adapter, Glance, Seen, Told};
 
 use self::facts::Facts;
+use self::history::History;
 use self::lives::Lives;
 use self::names::Names;
 use self::poll::{Locks, Poll, Row};
+use self::threads::Queue;
+
+/// A statement that has run for so long may have lost time to old versions of rows.
+const SLOW_US: i64 = 20_000;
 
 /// A connection to a server.
 pub struct MariaDb {
@@ -41,6 +51,8 @@ pub struct MariaDb {
     kernel: Option<Kernel>,
     lives: Lives,
     names: Names,
+    history: History,
+    queue: Queue,
     /// The latest statement at the last look, by the server's count.
     latest: u64,
     /// Sessions in which a statement ran at the last look: how that ended is worth knowing.
@@ -66,6 +78,8 @@ impl Adapter for MariaDb {
             facts,
             lives: Lives::default(),
             names: Names::default(),
+            history: History::default(),
+            queue: Queue::default(),
             latest: 0,
             running: Vec::new(),
             warned: false,
@@ -81,19 +95,33 @@ impl Adapter for MariaDb {
         let is_due = self.kernel.as_ref().is_some_and(|kernel| kernel.is_due(glance));
         let is_full = is_due || glance.since == Stamp::EARLIEST;
         let status = self.poll.status().await?;
-        let mut rows = self.poll.sessions(self.latest, &self.running, is_full).await?;
+        let is_burden = self.history.look(&status) && glance.suspicious;
+        if self.facts.shows_pool {
+            self.queue.look(status.at, &self.poll.queued().await?);
+        }
+        let also: Vec<Pid> = self.running.iter().copied().chain(self.queue.ids()).collect();
+        let mut rows = self.poll.sessions(self.latest, &also, is_full).await?;
         let mut locks = Locks::default();
-        if self.facts.sees && (status.row_waits > 0 || rows.iter().any(Row::waits)) {
+        if self.facts.sees && (status.row_waits > 0 || is_burden || rows.iter().any(Row::waits)) {
             locks = self.poll.locks(status.row_waits > 0, self.facts.shows_metadata).await?;
+            locks.view = locks.oldest(status.at).filter(|_| is_burden);
             // Who holds up others may have been idle for long.
             let known: HashSet<Pid> = rows.iter().map(|row| row.id).collect();
             if !is_full && locks.owners().any(|id| !known.contains(&id)) {
-                rows = self.poll.sessions(self.latest, &self.running, true).await?;
+                rows = self.poll.sessions(self.latest, &also, true).await?;
+            }
+            // One that reads itself may be what needs all the pages.
+            locks.view = locks.view.filter(|&id| rows.iter().any(|row| row.id == id && !row.active));
+            if locks.view.is_some() {
+                let slow = |row: &&Row| row.active && row.kind.is_none() && row.since_us >= SLOW_US;
+                let waits = |row: &&Row| row.waits() || locks.waits(row.id);
+                locks.slowed = rows.iter().filter(|row| slow(row) && !waits(row)).map(|row| row.id).collect();
             }
         }
         let moved = rows.iter().filter(|row| row.query > self.latest).count() as u64;
         self.latest = rows.iter().map(|row| row.query).fold(self.latest, u64::max);
-        let backends: Vec<Backend> = rows.iter().map(|row| self.backend(row, status.at, &locks)).collect();
+        let backends: Vec<Backend> = 
+            rows.iter().map(|row| self.backend(row, status.at, &locks, glance.suspicious)).collect();
         self.lives.keep(&rows, is_full);
         let running = backends.iter().filter(|b| b.state == State::Active && b.is_client());
         self.running = running.map(|backend| backend.pid).collect();
@@ -161,28 +189,37 @@ impl Adapter for MariaDb {
 }
 
 impl MariaDb {
-    fn backend(&mut self, row: &Row, at: Stamp, locks: &Locks) -> Backend {
+    fn backend(&mut self, row: &Row, at: Stamp, locks: &Locks, suspicious: bool) -> Backend {
         let transaction = locks.transactions.get(&row.id);
         let life = self.lives.look(row, at, transaction);
         let explicit = locks.keeps.contains(&row.id);
+        let queued = self.queue.since(row.id);
         let state = match (row.active, transaction.is_some() || explicit) {
             _ if row.kind.is_some() => State::None,
+            _ if queued.is_some() => State::Active,
             (true, _) => State::Active,
             (false, true) => State::InTransaction,
             (false, false) => State::Idle,
         };
-        let waits = row.waits() || locks.waits(row.id);
+        let process = self.facts.thread(row.thread);
+        let waits = if row.waits() || locks.waits(row.id) || queued.is_some() {
+            Some(Waits::Lock)
+        } else if suspicious && row.active && process.is_some_and(host::waits_for_disk) {
+            Some(Waits::DataFiles)
+        } else {
+            None
+        };
         Backend {
             pid: row.id,
-            process: self.facts.thread(row.thread),
+            process,
             database: 0,
             user: 0,
             state,
-            waits: waits.then_some(Waits::Lock),
+            waits,
             xact: life.began(),
-            query: life.query(),
+            query: queued.or(life.query()),
             began: Stamp(0),
-            changed: Some(life.changed()),
+            changed: Some(queued.unwrap_or(life.changed())),
             kind: row.kind.clone(),
             replays: false,
             writes: transaction.is_some_and(|transaction| transaction.writes),
@@ -215,11 +252,22 @@ impl MariaDb {
                 object,
                 pid,
                 // That they conflict the server has said.
-                mode: Some(crate::server::chains::Mode::EXCLUSIVE),
+                mode: Some(Mode::EXCLUSIVE),
                 granted,
                 since: if granted { None } else { wait.since.max(statement(pid)) },
             };
             all.extend([lock(wait.waiter, false), lock(wait.holder, true)]);
+        }
+        if let Some(view) = locks.view {
+            let slowed = locks.slowed.iter().map(|&id| (id, statement(id)));
+            all.extend(as_lock(Object::History, [view], slowed));
+        }
+        let queued = |backend: &&Backend| self.queue.since(backend.pid).is_some();
+        let waiting = backends.iter().filter(queued).map(|b| (b.pid, b.query));
+        let at_work = |b: &&Backend| b.state == State::Active && b.is_client() && !queued(b);
+        if waiting.clone().next().is_some() {
+            let has = backends.iter().filter(at_work).map(|b| b.pid);
+            all.extend(as_lock(Object::Threads, has, waiting));
         }
         all
     }
@@ -230,9 +278,29 @@ impl MariaDb {
             Object::Rows(_, number) => format!("rows of {}", self.names.name(number)),
             Object::Advisory(_, number) => format!("user lock {}", self.names.name(number)),
             Object::Server => "the backup lock".to_owned(),
+            Object::History => "old versions of rows".to_owned(),
+            Object::Threads => "the pool of threads".to_owned(),
             Object::Extension(..) | Object::Transaction | Object::Other => "a lock".to_owned(),
         }
     }
+}
+
+/// What is no lock, but has who is in the way of others, as one that these have and those wait for.
+fn as_lock(
+    object: Object,
+    has: impl IntoIterator<Item = Pid>,
+    wait: impl IntoIterator<Item = (Pid, Option<Stamp>)>,
+) -> Vec<Lock> {
+    let lock = |pid, granted, since| Lock {
+        tag: format!("{object:?}"),
+        object,
+        pid,
+        mode: Some(Mode::EXCLUSIVE),
+        granted,
+        since,
+    };
+    let has = has.into_iter().map(|pid| lock(pid, true, None));
+    has.chain(wait.into_iter().map(|(pid, since)| lock(pid, false, since))).collect()
 }
 
 #[cfg(test)]

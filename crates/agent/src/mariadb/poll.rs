@@ -22,7 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(6);
 const MOST: usize = 20_000;
 
 const STATUS: &str = "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED), variable_name, variable_value \
-    FROM information_schema.global_status WHERE variable_name IN ('QUESTIONS', 'INNODB_ROW_LOCK_CURRENT_WAITS')";
+    FROM information_schema.global_status WHERE variable_name IN ('QUESTIONS', 'INNODB_ROW_LOCK_CURRENT_WAITS', \
+    'INNODB_BUFFER_POOL_READ_REQUESTS', 'INNODB_HISTORY_LIST_LENGTH')";
 
 const SESSIONS: &str = "SELECT id, CAST(time_ms * 1000 AS SIGNED), command, COALESCE(state, ''), query_id, COALESCE(tid, 0), \
     IF(user = 'system user' OR command IN ('Daemon', 'Binlog Dump', 'Slave_IO', 'Slave_SQL', 'Slave_worker') \
@@ -45,6 +46,9 @@ const TABLES: &str = "SELECT lock_id, lock_table FROM information_schema.innodb_
 const TRANSACTIONS: &str = "SELECT trx_id, trx_mysql_thread_id, CAST(UNIX_TIMESTAMP(trx_started) AS SIGNED) * 1000000, \
     CAST(UNIX_TIMESTAMP(trx_wait_started) AS SIGNED) * 1000000, trx_rows_modified > 0 FROM information_schema.innodb_trx";
 
+const QUEUED: &str =
+    "SELECT connection_id, CAST(queueing_time_microseconds AS SIGNED) FROM information_schema.thread_pool_queues";
+
 /// There is no such statement any more, or no such connection.
 const GONE: [u16; 2] = [1_957, 1_094];
 
@@ -65,6 +69,10 @@ pub struct Status {
     pub questions: u64,
     /// Sessions that wait for a row.
     pub row_waits: u64,
+    /// Pages that statements have looked at.
+    pub pages: u64,
+    /// Undo logs that are not purged.
+    pub history: u64,
 }
 
 /// A session, or a thread of the server's own.
@@ -149,19 +157,30 @@ pub struct Locks {
     pub transactions: HashMap<Pid, Transaction>,
     /// Connections that have locked something until they unlock it.
     pub keeps: HashSet<Pid>,
+    /// Whose view of the data keeps old versions from being purged, where that is a burden to others.
+    pub view: Option<Pid>,
+    /// Who is slowed down by that.
+    pub slowed: HashSet<Pid>,
 }
 
 impl Locks {
     /// Connections that are named in it.
     pub fn owners(&self) -> impl Iterator<Item = Pid> {
         let metadata = self.metadata.iter().map(|lock| lock.owner);
-        metadata.chain(self.rows.iter().flat_map(|wait| [wait.waiter, wait.holder]))
+        metadata.chain(self.rows.iter().flat_map(|wait| [wait.waiter, wait.holder])).chain(self.view)
+    }
+
+    /// The oldest transaction, if that has lasted for a second at `at`.
+    pub fn oldest(&self, at: Stamp) -> Option<Pid> {
+        let oldest = self.transactions.iter().min_by_key(|(pid, transaction)| (transaction.began, **pid));
+        // It is told to the second.
+        oldest.filter(|(_, it)| at.since_ns(it.began) >= 2_000_000_000).map(|(&pid, _)| pid)
     }
 
     /// Whether a connection waits for one.
     pub fn waits(&self, id: Pid) -> bool {
         let metadata = || self.metadata.iter().any(|lock| lock.owner == id && !lock.granted);
-        self.rows.iter().any(|wait| wait.waiter == id) || metadata()
+        self.slowed.contains(&id) || self.rows.iter().any(|wait| wait.waiter == id) || metadata()
     }
 }
 
@@ -199,7 +218,27 @@ impl Poll {
             row.and_then(|(_, _, value)| value.parse().ok()).unwrap_or(0)
         };
         let questions = of("QUESTIONS").saturating_sub(self.asked);
-        Ok(Status { at, questions, row_waits: of("INNODB_ROW_LOCK_CURRENT_WAITS") })
+        Ok(Status {
+            at,
+            questions,
+            row_waits: of("INNODB_ROW_LOCK_CURRENT_WAITS"),
+            pages: of("INNODB_BUFFER_POOL_READ_REQUESTS"),
+            history: of("INNODB_HISTORY_LIST_LENGTH"),
+        })
+    }
+
+    /// The port that it goes to, unless it goes over a socket.
+    pub fn port(&self) -> Option<u16> {
+        let options = self.conn.opts();
+        options.socket().is_none().then(|| options.tcp_port())
+    }
+
+    /// Connections that wait for a thread of the pool, and for how many microseconds.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn queued(&mut self) -> Result<Vec<(Pid, i64)>, String> {
+        self.rows(&format!("{QUEUED} LIMIT {MOST}")).await
     }
 
     /// The sessions: those that do something, have had a statement since number `latest`, or are among `also`; or all.

@@ -129,6 +129,42 @@ fn a_statement_whose_end_frees_nothing_is_followed_by_its_connections() {
 }
 
 #[test]
+fn who_has_all_threads_of_the_pool_is_ended() {
+    on_one_thread(async {
+        let settings = [
+            ("thread_handling", "pool-of-threads"),
+            ("thread_pool_size", "1"),
+            ("thread_pool_max_threads", "6"),
+            ("thread_pool_dedicated_listener", "ON"),
+            ("thread_pool_exact_stats", "ON"),
+        ];
+        let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        let Some(server) = raise_with(&Options { settings, ..Options::default() }).await else { return };
+        let _borrowers = borrowers(&server).await;
+        let mut hogs = Vec::new();
+        for _ in 0..8 {
+            hogs.push(Session::connect(&server.options_of("app", Some("shop"))).await.unwrap());
+        }
+        let agent = Agent::start(self::settings(&server, "watcher", ""));
+        agent.sees(|watched| watched.completed > 100).await;
+        assert!(agent.events("").is_empty(), "{:#?}", agent.events(""));
+        let ids: Vec<i32> = hogs.iter().map(|hog| hog.id()).collect();
+        for mut hog in hogs {
+            tokio::task::spawn_local(async move {
+                database::Session::run(&mut hog, "select sleep(600) from shelf limit 2").await
+            });
+        }
+        let cancel = agent.told("cancel", |_| true).await;
+        assert!(ids.iter().any(|id| cancel["pid"] == *id), "{cancel:#}");
+        assert_eq!(cancel["resource"], "the pool of threads");
+        agent.told("released", |_| true).await;
+        for cancel in agent.events("cancel") {
+            assert!(ids.iter().any(|id| cancel["pid"] == *id), "{cancel:#}");
+        }
+    });
+}
+
+#[test]
 fn what_is_not_shown_is_said_and_how_to_show_it() {
     on_one_thread(async {
         let Some(server) = raise_with(&Options { shows_metadata: false, ..Options::default() }).await else {

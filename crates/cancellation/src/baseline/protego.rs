@@ -25,11 +25,14 @@ const STEP: f64 = 0.05;
 const ALLOWED: f64 = 0.01;
 /// Credits there are at most, and at least.
 const CREDITS: (f64, f64) = (8.0, 100_000.0);
+/// From one look to the next, unless it is told otherwise.
+const INTERVAL: Nanos = Nanos::from_millis(4);
 
 /// Decides for one application.
 #[derive(Clone, Debug)]
 pub struct Protego {
     limit: Nanos,
+    interval: Nanos,
     credits: f64,
     /// Of this round.
     began: Nanos,
@@ -44,12 +47,18 @@ impl Protego {
     pub fn new(limit: Nanos) -> Protego {
         Protego {
             limit,
+            interval: INTERVAL,
             credits: CREDITS.1,
             began: Nanos::ZERO,
             done: 0,
             lateness: Lateness::default(),
             throughput_per_s: 0.0,
         }
+    }
+
+    /// The same where a look costs more: it gives up who would be late before the next one.
+    pub fn every(self, interval: Nanos) -> Protego {
+        Protego { interval, ..self }
     }
 
     fn round(&mut self, now: Nanos, inside: usize) {
@@ -75,7 +84,7 @@ impl Controller for Protego {
     }
 
     fn interval(&self) -> Nanos {
-        Nanos::from_millis(4)
+        self.interval
     }
 
     fn look(&mut self, now: Nanos, scene: &Scene, orders: &mut Vec<Order>) {
@@ -132,6 +141,8 @@ mod tests {
         orders.clear();
         Protego::new(MS(20)).look(MS(50), &waiting(Kind::Queue, [10, 31, 45], 50), &mut orders);
         assert_eq!(orders, [], "what is no lock it does not watch");
+        Protego::new(MS(20)).every(MS(15)).look(MS(50), &waiting(Kind::Lock, [10, 31, 45], 50), &mut orders);
+        assert_eq!(orders.len(), 3, "the youngest would be late at the next look");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::agent::Escalate;
 use super::call::{HttpCall, most};
 use super::report::Report;
 use super::table::{choice, table};
-use super::units::Rate;
+use super::units::{Rate, Size};
 use super::value::{Derived, Node, Tables, text};
 use crate::Nanos;
 
@@ -53,6 +53,23 @@ table! {
         data: Vec<String> = [],
         /// Statements that its administrator runs before, such as grants to the application, which is called `app`.
         grants: Vec<String> = [],
+        /// A slow disk, and little memory beside it, without which nothing that is said about IO could be tried. Needs control groups, and root,
+        /// who may make them.
+        disk: Option<CaseDisk>,
+    }
+}
+
+table! {
+    /// What a server's memory and disk are limited to.
+    pub struct CaseDisk {
+        /// All the memory that it may use, page cache included.
+        memory: Size ["64MiB"..="1024GiB"],
+        /// Reads a second, once the tables are filled.
+        reads: Rate ["1/s"..="1000000/s"],
+        /// What is read a second, likewise.
+        read_per_s: Size as "read" ["1MiB"..="1024GiB"] = "1GiB",
+        /// What is written a second, as far as somebody waits for it, likewise.
+        written_per_s: Size as "written" ["1MiB"..="1024GiB"] = "1GiB",
     }
 }
 
@@ -412,6 +429,7 @@ mod tests {
         [server]
         kind = "mariadb"
         settings = ["innodb_buffer_pool_size = 64M"]
+        disk = { memory = "512MiB", reads = "1500/s", written = "30MiB" }
         [request.read]
         sql = "select 1 where ? > 0"
         parameters = ["-5..7"]
@@ -428,6 +446,8 @@ mod tests {
         let steps = &case.task.0[0].1.steps;
         assert_eq!(steps[1], CaseStep::Wait(Nanos::from_secs(30)));
         assert_eq!((case.slo, case.load.connections), (Nanos::from_millis(50), 32));
+        let disk = case.server.disk.unwrap();
+        assert_eq!((disk.reads.per_s, disk.written_per_s.bytes, disk.read_per_s.bytes), (1_500.0, 30 << 20, 1 << 30));
     }
 
     #[test]
@@ -444,6 +464,7 @@ mod tests {
             ),
             ("wait 30s", "wait long", "not a duration"),
             ("= 64M", "", "is not a line of a configuration"),
+            ("memory = \"512MiB\", ", "", "`memory` is missing"),
             ("\"mariadb\"", "\"mysql\"", "unknown value"),
             ("[request.read]", "[rquest.read]", "unknown key `rquest`"),
         ] {

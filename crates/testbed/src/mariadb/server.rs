@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use super::install::Install;
 use crate::child::{self, ends_with_this_thread};
 use crate::clock::Clock;
+use crate::disk_cap::{Disk, DiskCap};
 use crate::ports::free_ports;
 
 /// How long it may take to be ready; after a crash it has to recover first.
@@ -29,6 +30,8 @@ const READY: &str = "ready for connections";
 const LOG: &str = "log.err";
 /// Who has all rights in it.
 const SUPERUSER: &str = "root";
+/// Those who may come over the extra port at once, beside its superuser.
+const EXTRA_CONNECTIONS: &str = "4";
 
 /// How a server is to be.
 #[derive(Clone, Debug)]
@@ -41,11 +44,19 @@ pub struct Options {
     pub settings: Vec<(String, String)>,
     /// Whether `performance_schema` shows metadata locks, which a server as it comes does not.
     pub shows_metadata: bool,
+    /// All the memory it may use, page cache included, in bytes; without, as much as there is. Needs control groups.
+    pub memory_bytes: Option<u64>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { user: "mysql".to_owned(), parent: None, settings: Vec::new(), shows_metadata: true }
+        Options {
+            user: "mysql".to_owned(),
+            parent: None,
+            settings: Vec::new(),
+            shows_metadata: true,
+            memory_bytes: None,
+        }
     }
 }
 
@@ -56,7 +67,10 @@ impl Default for Options {
 pub struct Server {
     install: Install,
     port: u16,
+    /// Where connections have a thread of their own, if elsewhere they have none.
+    extra_port: Option<u16>,
     process: Option<Child>,
+    cap: Option<DiskCap>,
     // Last, for it goes when the process has gone.
     directory: TempDir,
 }
@@ -81,8 +95,13 @@ impl Server {
         let directory =
             directory.map_err(|e| format!("cannot make a directory in {}: {e}", parent.display()))?;
         install.hand_over(directory.path())?;
-        let port = free_ports(1)?.start;
-        let mut server = Server { install, port, process: None, directory };
+        let ports = free_ports(2)?;
+        let in_pool = |(name, value): &(String, String)| {
+            name.replace('-', "_") == "thread_handling" && value == "pool-of-threads"
+        };
+        let extra_port = options.settings.iter().any(in_pool).then_some(ports.start + 1);
+        let cap = options.memory_bytes.map(DiskCap::new).transpose()?;
+        let mut server = Server { install, port: ports.start, extra_port, process: None, cap, directory };
         server.make(options)?;
         server.resume()?;
         Ok(server)
@@ -122,6 +141,10 @@ impl Server {
             let instrument = "performance-schema-instrument";
             lines.push((instrument.to_owned(), "'wait/lock/metadata/sql/mdl=ON'".to_owned()));
         }
+        if let Some(port) = self.extra_port {
+            lines.push(("extra-port".to_owned(), port.to_string()));
+            lines.push(("extra-max-connections".to_owned(), EXTRA_CONNECTIONS.to_owned()));
+        }
         lines.extend(options.settings.iter().cloned());
         let text: String = lines.iter().map(|(name, value)| format!("{name} = {value}\n")).collect();
         let conf = self.place("my.cnf");
@@ -147,7 +170,12 @@ impl Server {
         ends_with_this_thread(&mut command, Signal::KILL);
         // A group of its own: Ctrl-C reaches this program alone, which then ends the server in order.
         command.process_group(0);
-        self.process = Some(command.spawn().map_err(|e| format!("cannot start {command:?}: {e}"))?);
+        let process = command.spawn().map_err(|e| format!("cannot start {command:?}: {e}"))?;
+        let pid = process.id();
+        self.process = Some(process);
+        if let Some(cap) = &self.cap {
+            cap.hold(pid).map_err(|e| format!("cannot limit the server's memory: {e}"))?;
+        }
         let clock = Clock::start();
         while clock.now() < STARTS_WITHIN {
             if fs::read_to_string(self.place(LOG)).unwrap_or_default().contains(READY) {
@@ -173,6 +201,15 @@ impl Server {
 
     fn has_ended(&mut self) -> bool {
         self.process.as_mut().is_none_or(child::has_ended)
+    }
+
+    /// Makes its disk slow from now on. Needs [`Options::memory_bytes`], lest it read from the page cache.
+    ///
+    /// # Errors
+    /// Where this machine does not let us, or its directory is on no disk.
+    pub fn slow_down(&self, disk: Disk) -> Result<(), String> {
+        let cap = self.cap.as_ref().ok_or("a server whose disk is to be slow needs a limit on its memory")?;
+        cap.slow_down(self.directory.path(), disk)
     }
 
     /// The port that it listens on, at 127.0.0.1.
@@ -202,9 +239,10 @@ impl Server {
             .into()
     }
 
-    /// The same as a URL.
+    /// How whoever watches it connects, as a URL: where a pool of threads serves clients, over the extra port, where none of them can keep
+    /// others out.
     pub fn url(&self, user: &str) -> String {
-        format!("mariadb://{user}@127.0.0.1:{}", self.port)
+        format!("mariadb://{user}@127.0.0.1:{}", self.extra_port.unwrap_or(self.port))
     }
 
     /// Where it keeps its data, its log (`log.err`) and its socket.

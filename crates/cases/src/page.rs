@@ -1,0 +1,262 @@
+//! The reports of a directory as a page of the docs.
+
+use std::collections::BTreeSet;
+
+use crate::judge::{DROPPED_PCT, P99, THROUGHPUT};
+use crate::report::Report;
+use crate::run::Remedy;
+use crate::show::{Row, Spread, rows};
+
+const OURS: &str = Remedy::Plimsoll.as_str();
+/// What the agent is held against, where it applies: behind by no more than this part of their goodput, ahead by that.
+const OTHERS: [&str; 3] = [Remedy::Protego.as_str(), Remedy::Timeout.as_str(), Remedy::Native.as_str()];
+const BEHIND: f64 = 0.01;
+const AHEAD: f64 = 0.10;
+/// What is told of a remedy.
+const COLUMNS: &str = "Goodput is requests that were answered within the objective, throughput those that were answered at all; both are parts of the undisturbed \
+    run's, and p99 is a multiple of its, once of the whole run and once without the two seconds from the trigger on. Dropped are requests that were \
+    not answered: refused because too many waited, ended, or without an answer five seconds after the run. Action is the time from the \
+    first moment at which the objective was missed to the end of the first task, recovery the time from then until the last late request was over. \
+    Of several runs the median, and from where to where they were. What remedies are: `none`, nobody does anything; `plimsoll`, the agent with \
+    the rights that [`agent.md`](agent.md) asks for; `protego`, who waits too long is given up, by the same adapter and with the same rights; \
+    `timeout`, limits on the time of statements, as people set them; `native`, what else the server has.";
+
+/// The page, in Markdown. Its figures are those that `case run --out` writes, in the folder `cases` beside it.
+pub fn page(mut reports: Vec<Report>) -> String {
+    reports.sort_by_key(|report| (number_of(&report.case), report.case.clone()));
+    let ran: Vec<&Report> = reports.iter().filter(|report| !report.repetitions.is_empty()).collect();
+    let mut page = format!("# The cases, as they ran\n\n{}\n\n", conditions(&reports));
+    page += &format!("{COLUMNS}\n\nGoodput of the median run:\n\n");
+    page += &summary(&reports);
+    page += &format!("\n{}\n", verdict(&ran));
+    for report in &reports {
+        page += &section(report);
+    }
+    page
+}
+
+/// c10 comes after c9.
+fn number_of(case: &str) -> u32 {
+    case.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(u32::MAX)
+}
+
+fn conditions(reports: &[Report]) -> String {
+    let machines: BTreeSet<String> = reports
+        .iter()
+        .map(|Report { machine, .. }| {
+            let (processors, memory) = (machine.processors, machine.memory_gib);
+            format!("{processors} x {}, {memory} GiB, Linux {}", machine.processor, machine.kernel)
+        })
+        .collect();
+    let versions: BTreeSet<&str> = reports.iter().filter_map(|report| report.version.as_deref()).collect();
+    let lengths: BTreeSet<String> = reports
+        .iter()
+        .filter(|report| !report.repetitions.is_empty())
+        .map(|report| {
+            let times = report.repetitions.len();
+            let (seconds, warm_up, trigger) = (report.seconds, report.warm_up_s, report.trigger_s);
+            format!("{times} x {seconds:.0} s after {warm_up:.0} s, the trigger at {trigger:.0} s")
+        })
+        .collect();
+    let all = |words: BTreeSet<String>| words.into_iter().collect::<Vec<_>>().join("; ");
+    format!(
+        "Written by `plimsoll case report` from runs of `plimsoll case run`.\n\n\
+         - Machine: {}\n- Servers, as their packages bring them: {}\n- Runs: {}. Each has a server of its own, and one of each repetition is undisturbed.",
+        all(machines),
+        versions.into_iter().collect::<Vec<_>>().join(", "),
+        all(lengths),
+    )
+}
+
+fn summary(reports: &[Report]) -> String {
+    let columns: Vec<&str> =
+        [Remedy::None.as_str(), OURS].into_iter().chain(OTHERS).collect();
+    let mut table = format!("| case | server | what happens | {} |\n", columns.join(" | "));
+    table += &format!("| --- | --- | --- |{}\n", " ---: |".repeat(columns.len()));
+    for report in reports {
+        let rows = rows(report);
+        let goodput = |remedy: &&str| {
+            let row = rows.iter().find(|row| row.remedy == *remedy);
+            row.and_then(|row| row.goodput).map_or("-".to_owned(), |spread| format!("{:.3}", spread.median))
+        };
+        let goodputs: Vec<String> = columns.iter().map(goodput).collect();
+        let name = &report.case;
+        table += &format!("| [{name}](#{name}) | {} | {} | {} |\n", report.server, report.title, goodputs.join(" | "));
+    }
+    table
+}
+
+fn verdict(ran: &[&Report]) -> String {
+    let hold = ran.iter().filter(|report| {
+        report.runs_with(OURS).next().is_some() && report.runs_with(OURS).all(|run| run.falls_short().is_empty())
+    });
+    let against = |report: &&Report| {
+        let rows = rows(report);
+        let of = |remedy: &str| Some(rows.iter().find(|row| row.remedy == remedy)?.goodput?.median);
+        let best = OTHERS.iter().filter_map(|other| of(other)).reduce(f64::max)?;
+        Some((report.case.clone(), of(OURS)?, best))
+    };
+    let against: Vec<(String, f64, f64)> = ran.iter().filter_map(against).collect();
+    let behind: Vec<String> = against
+        .iter()
+        .filter(|(_, ours, best)| *ours < best * (1.0 - BEHIND))
+        .map(|(case, ours, best)| format!("{case} ({ours:.3} to {best:.3})"))
+        .collect();
+    let ahead = against.iter().filter(|(_, ours, best)| *ours >= best * (1.0 + AHEAD)).count();
+    format!(
+        "With the agent throughput is to be at least {:.0} % of the undisturbed, p99 at most {P99} times as long without the two seconds from the trigger on, \
+         and less than {DROPPED_PCT} % of the requests unanswered; the culprit is to be ended and nobody else. All of it holds in every run of {} of {} cases.\n\n\
+         Beside the best of {}: at least {:.0} % ahead in {ahead} of {} cases; more than {:.0} % behind in {}.\n",
+        100.0 * THROUGHPUT,
+        hold.count(),
+        ran.len(),
+        OTHERS.join(", "),
+        100.0 * AHEAD,
+        against.len(),
+        100.0 * BEHIND,
+        if behind.is_empty() { "none".to_owned() } else { behind.join(", ") },
+    )
+}
+
+fn section(report: &Report) -> String {
+    let name = &report.case;
+    let mut title = report.title.chars();
+    let first: String = title.next().into_iter().flat_map(char::to_uppercase).collect();
+    let mut text = format!("\n## {name}\n\n{first}{}.", title.as_str());
+    if let Some(paper) = &report.paper {
+        text += &format!(" (In Table 2 of the paper on ATROPOS: {paper}.)");
+    }
+    if let Some(version) = &report.version {
+        let (rate, slo, seconds) = (report.rate_per_s, report.slo_ms, report.seconds);
+        text += &format!(" {version}; {rate} requests/s for {seconds} s, 99 % of them within {slo} ms.");
+    }
+    if let Some(culprit) = &report.culprit {
+        text += &format!(" To be ended: `{culprit}`.");
+    }
+    text += "\n\n";
+    if !report.repetitions.is_empty() {
+        text += &format!("![goodput and p99 over time](cases/{name}.svg)\n\n");
+        text += "| remedy | goodput | throughput | p99 | p99 without 2 s | dropped, % | action, s | recovery, s | who was ended |\n";
+        text += "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n";
+        rows(report).iter().for_each(|row| text += &line(row));
+        for remedy in &report.not_applicable {
+            text += &format!("| {remedy} | has nothing for this case | | | | | | | |\n");
+        }
+        text += "\n";
+    }
+    let all = report.runs_with(OURS).count();
+    let short = report.repetitions.iter().flat_map(|repetition| {
+        let ours = repetition.remedies.iter().filter(|run| run.remedy == OURS);
+        ours.map(|run| (repetition.seed, run.falls_short())).filter(|(_, short)| !short.is_empty())
+    });
+    let short: Vec<String> =
+        short.map(|(seed, short)| format!("with seed {seed} {}", short.join(", "))).collect();
+    text += &match (&report.failed, short.as_slice()) {
+        (Some(why), _) => format!("Did not run to its end: {why}.\n"),
+        (None, []) if all > 0 => "All that must hold does.\n".to_owned(),
+        (None, []) => String::new(),
+        (None, short) => format!("Does not hold in {} of {all} runs: {}.\n", short.len(), short.join("; ")),
+    };
+    text
+}
+
+fn line(row: &Row<'_>) -> String {
+    let Row { remedy, goodput, throughput, p99, p99_without_2s, dropped_pct, action_s, recovery_s, ended, .. } = row;
+    format!(
+        "| {remedy} | {} | {} | {} | {} | {} | {} | {} | {ended} |\n",
+        cell(*goodput, 3),
+        cell(*throughput, 3),
+        cell(*p99, 1),
+        cell(*p99_without_2s, 2),
+        cell(*dropped_pct, 3),
+        cell(*action_s, 2),
+        cell(*recovery_s, 2),
+    )
+}
+
+/// The median, and from where to where it was if that can be seen.
+fn cell(spread: Option<Spread>, digits: usize) -> String {
+    let Some(Spread { median, low, high }) = spread else { return "-".to_owned() };
+    let [median, low, high] = [median, low, high].map(|value| format!("{value:.digits$}"));
+    if low == high { median } else { format!("{median} ({low} to {high})") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::Judged;
+    use crate::report::{Machine, Repetition};
+
+    fn run(remedy: &str, goodput_norm: f64) -> Judged {
+        Judged {
+            remedy: remedy.to_owned(),
+            goodput_norm,
+            throughput_norm: goodput_norm,
+            p99_norm: Some(3.0),
+            p99_norm_without_2s: Some(1.0),
+            dropped_pct: 0.0,
+            slo_pct: 99.0,
+            missed_s: Some(0.1),
+            recovery_s: None,
+            action_s: Some(0.2),
+            right: true,
+            requests_ended: 0,
+            throughput_per_s: 400.0,
+            p50_ms: Some(1.0),
+            p99_ms: Some(2.0),
+            tasks: Vec::new(),
+            cancelled: Vec::new(),
+            in_time_by_second: vec![400],
+            p99_ms_by_second: vec![Some(2.0)],
+        }
+    }
+
+    fn report(case: &str, ours: [f64; 3], timeout: f64) -> Report {
+        let repetition = |(seed, ours)| Repetition {
+            seed,
+            undisturbed: run("undisturbed", 1.0),
+            remedies: vec![run("none", 0.1), run(OURS, ours), run("timeout", timeout)],
+        };
+        let machine =
+            Machine { processor: "Abacus".to_owned(), processors: 2, memory_gib: 4, kernel: "6.1".to_owned() };
+        Report {
+            case: case.to_owned(),
+            title: "somebody holds a lock".to_owned(),
+            paper: None,
+            culprit: Some("report".to_owned()),
+            server: "postgres".to_owned(),
+            version: Some("PostgreSQL 15".to_owned()),
+            machine,
+            seconds: 8.0,
+            warm_up_s: 3.0,
+            trigger_s: 2.0,
+            rate_per_s: 400.0,
+            slo_ms: 50.0,
+            repetitions: (1..).zip(ours).map(repetition).collect(),
+            not_applicable: vec!["native".to_owned()],
+            failed: None,
+        }
+    }
+
+    #[test]
+    fn a_page_tells_medians_and_what_does_not_hold() {
+        let mut none = report("c3", [1.0; 3], 1.0);
+        (none.repetitions, none.failed) = (Vec::new(), Some("there is no MariaDB".to_owned()));
+        let page = page(vec![
+            report("c10", [0.99, 0.90, 0.97], 0.5),
+            report("c9", [0.97, 0.98, 0.99], 0.995),
+            none,
+        ]);
+        let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("no {text:?} in {page}"));
+        assert!(at("\n## c3\n") < at("\n## c9\n") && at("\n## c9\n") < at("\n## c10\n"));
+        at("- Machine: 2 x Abacus, 4 GiB, Linux 6.1\n");
+        at("- Runs: 3 x 8 s after 3 s, the trigger at 2 s.");
+        at("| [c10](#c10) | postgres | somebody holds a lock | 0.100 | 0.970 | - | 0.500 | - |\n");
+        at("| plimsoll | 0.970 (0.900 to 0.990) | 0.970 (0.900 to 0.990) | 3.0 | 1.00 | 0.000 | 0.20 | - |  |\n");
+        at("Does not hold in 1 of 3 runs: with seed 2 throughput 0.900 of 0.95.\n");
+        at("All of it holds in every run of 1 of 2 cases.");
+        at("at least 10 % ahead in 1 of 2 cases; more than 1 % behind in c9 (0.980 to 0.995).");
+        at("Did not run to its end: there is no MariaDB.\n");
+        at("![goodput and p99 over time](cases/c9.svg)");
+    }
+}
