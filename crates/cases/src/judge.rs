@@ -134,7 +134,9 @@ pub fn judge(case: &CaseFile, plan: &Plan, remedy: Option<Remedy>, run: &Outcome
             .collect(),
         cancelled: run.events.iter().filter_map(|event| cancelled(event, run.began_s)).collect(),
         in_time_by_second: seconds().map(in_time_from).collect(),
-        p99_ms_by_second: seconds().map(|[from, to]| Figures::between(&run.requests, from, to).p99_ms).collect(),
+        p99_ms_by_second: seconds()
+            .map(|[from, to]| Figures::between(&run.requests, from, to).p99_ms)
+            .collect(),
     }
 }
 

@@ -69,8 +69,7 @@ fn conditions(reports: &[Report]) -> String {
 }
 
 fn summary(reports: &[Report]) -> String {
-    let columns: Vec<&str> =
-        [Remedy::None.as_str(), OURS].into_iter().chain(OTHERS).collect();
+    let columns: Vec<&str> = [Remedy::None.as_str(), OURS].into_iter().chain(OTHERS).collect();
     let mut table = format!("| case | server | what happens | {} |\n", columns.join(" | "));
     table += &format!("| --- | --- | --- |{}\n", " ---: |".repeat(columns.len()));
     for report in reports {
@@ -81,14 +80,20 @@ fn summary(reports: &[Report]) -> String {
         };
         let goodputs: Vec<String> = columns.iter().map(goodput).collect();
         let name = &report.case;
-        table += &format!("| [{name}](#{name}) | {} | {} | {} |\n", report.server, report.title, goodputs.join(" | "));
+        table += &format!(
+            "| [{name}](#{name}) | {} | {} | {} |\n",
+            report.server,
+            report.title,
+            goodputs.join(" | ")
+        );
     }
     table
 }
 
 fn verdict(ran: &[&Report]) -> String {
     let hold = ran.iter().filter(|report| {
-        report.runs_with(OURS).next().is_some() && report.runs_with(OURS).all(|run| run.falls_short().is_empty())
+        report.runs_with(OURS).next().is_some()
+            && report.runs_with(OURS).all(|run| run.falls_short().is_empty())
     });
     let against = |report: &&Report| {
         let rows = rows(report);
@@ -161,7 +166,18 @@ fn section(report: &Report) -> String {
 }
 
 fn line(row: &Row<'_>) -> String {
-    let Row { remedy, goodput, throughput, p99, p99_without_2s, dropped_pct, action_s, recovery_s, ended, .. } = row;
+    let Row {
+        remedy,
+        goodput,
+        throughput,
+        p99,
+        p99_without_2s,
+        dropped_pct,
+        action_s,
+        recovery_s,
+        ended,
+        ..
+    } = row;
     format!(
         "| {remedy} | {} | {} | {} | {} | {} | {} | {} | {ended} |\n",
         cell(*goodput, 3),
@@ -217,8 +233,12 @@ mod tests {
             undisturbed: run("undisturbed", 1.0),
             remedies: vec![run("none", 0.1), run(OURS, ours), run("timeout", timeout)],
         };
-        let machine =
-            Machine { processor: "Abacus".to_owned(), processors: 2, memory_gib: 4, kernel: "6.1".to_owned() };
+        let machine = Machine {
+            processor: "Abacus".to_owned(),
+            processors: 2,
+            memory_gib: 4,
+            kernel: "6.1".to_owned(),
+        };
         Report {
             case: case.to_owned(),
             title: "somebody holds a lock".to_owned(),
@@ -242,17 +262,16 @@ mod tests {
     fn a_page_tells_medians_and_what_does_not_hold() {
         let mut none = report("c3", [1.0; 3], 1.0);
         (none.repetitions, none.failed) = (Vec::new(), Some("there is no MariaDB".to_owned()));
-        let page = page(vec![
-            report("c10", [0.99, 0.90, 0.97], 0.5),
-            report("c9", [0.97, 0.98, 0.99], 0.995),
-            none,
-        ]);
+        let page =
+            page(vec![report("c10", [0.99, 0.90, 0.97], 0.5), report("c9", [0.97, 0.98, 0.99], 0.995), none]);
         let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("no {text:?} in {page}"));
         assert!(at("\n## c3\n") < at("\n## c9\n") && at("\n## c9\n") < at("\n## c10\n"));
         at("- Machine: 2 x Abacus, 4 GiB, Linux 6.1\n");
         at("- Runs: 3 x 8 s after 3 s, the trigger at 2 s.");
         at("| [c10](#c10) | postgres | somebody holds a lock | 0.100 | 0.970 | - | 0.500 | - |\n");
-        at("| plimsoll | 0.970 (0.900 to 0.990) | 0.970 (0.900 to 0.990) | 3.0 | 1.00 | 0.000 | 0.20 | - |  |\n");
+        at(
+            "| plimsoll | 0.970 (0.900 to 0.990) | 0.970 (0.900 to 0.990) | 3.0 | 1.00 | 0.000 | 0.20 | - |  |\n",
+        );
         at("Does not hold in 1 of 3 runs: with seed 2 throughput 0.900 of 0.95.\n");
         at("All of it holds in every run of 1 of 2 cases.");
         at("at least 10 % ahead in 1 of 2 cases; more than 1 % behind in c9 (0.980 to 0.995).");

@@ -32,7 +32,8 @@ impl Protego {
     /// Where the table is wrong, or there is no thread to be had.
     pub fn start(watched: &str, limit: Nanos) -> Result<Protego, String> {
         let (config, _) = parse::<Config>(watched, "").map_err(|e| e.to_string())?;
-        let database = config.databases.into_iter().next().ok_or("there is no server for protego to watch")?;
+        let database =
+            config.databases.into_iter().next().ok_or("there is no server for protego to watch")?;
         let (stop, stopped) = oneshot::channel();
         let run = move || {
             let runtime = Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
@@ -80,8 +81,7 @@ mod tests {
         }
         let stand = Stand::set(&case).await.unwrap();
         let count = Step::Run("update counter set count = count + 1 where id = 1".to_owned());
-        let hold =
-            vec![Step::Run("begin".to_owned()), count.clone(), Step::Idle(Nanos::from_secs(600))];
+        let hold = vec![Step::Run("begin".to_owned()), count.clone(), Step::Idle(Nanos::from_secs(600))];
         let protego = Protego::start(&stand.watched(&case, Escalate::Never), case.slo).unwrap();
         let holder = stand.task("holder", false, hold, Clock::start()).await.unwrap();
         // The first may come before the other has it.

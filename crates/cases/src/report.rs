@@ -115,7 +115,8 @@ impl Report {
             if path.extension().is_some_and(|extension| extension == "json") {
                 let text = fs::read_to_string(&path).map_err(|e| failed(&path, e.to_string()))?;
                 let report = serde_json::from_str(&text);
-                reports.push(report.map_err(|e| failed(&path, format!("it is not of `case run --out`: {e}")))?);
+                reports
+                    .push(report.map_err(|e| failed(&path, format!("it is not of `case run --out`: {e}")))?);
             }
         }
         match reports.is_empty() {

@@ -44,7 +44,8 @@ impl Stand {
     /// What is missing, and the command that installs it; that no disk can be made slow here where one is to be.
     pub fn is_there(server: &CaseServer) -> Result<(), String> {
         if let Some(disk) = &server.disk {
-            DiskCap::new(disk.memory.bytes).map_err(|why| format!("its disk is to be slow, and is not: {why}"))?;
+            DiskCap::new(disk.memory.bytes)
+                .map_err(|why| format!("its disk is to be slow, and is not: {why}"))?;
         }
         match server.kind {
             ServerKind::Postgres => postgres::Server::is_there(&postgres::Options::default()),

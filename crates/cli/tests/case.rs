@@ -46,7 +46,10 @@ fn what_cannot_be_is_said() {
         (&["run", "c6", "--remedy", "prayer"], "invalid value 'prayer'"),
         (&["run"], "<CASE>..."),
         (&["run", "c6", "--all"], "cannot be used with"),
-        (&["report", "/proc/self/fdinfo"], "there is nothing in /proc/self/fdinfo; `plimsoll case run --all --out"),
+        (
+            &["report", "/proc/self/fdinfo"],
+            "there is nothing in /proc/self/fdinfo; `plimsoll case run --all --out",
+        ),
     ] {
         let output = case(arguments).output().unwrap();
         // Where the server is missing, that is said first.

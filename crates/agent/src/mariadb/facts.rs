@@ -119,7 +119,8 @@ impl Facts {
     /// Why those who wait for a thread of the pool are not shown, and what would help. Who comes through the pool himself is warned, too.
     async fn pool(&mut self, poll: &mut Poll) -> Result<Option<String>, String> {
         let rows: Vec<(u8, u8, u16)> = poll.ask(POOL).await.map_err(|error| words(&error))?;
-        let (listens, exact, extra_port) = rows.into_iter().next().ok_or("the server says nothing of its pool")?;
+        let (listens, exact, extra_port) =
+            rows.into_iter().next().ok_or("the server says nothing of its pool")?;
         if poll.port() != Some(extra_port) {
             self.not_seen.push(
                 "whoever takes all threads of the server's pool keeps the agent out, too; let it connect to the extra port; in the \

@@ -120,7 +120,7 @@ impl Adapter for MariaDb {
         }
         let moved = rows.iter().filter(|row| row.query > self.latest).count() as u64;
         self.latest = rows.iter().map(|row| row.query).fold(self.latest, u64::max);
-        let backends: Vec<Backend> = 
+        let backends: Vec<Backend> =
             rows.iter().map(|row| self.backend(row, status.at, &locks, glance.suspicious)).collect();
         self.lives.keep(&rows, is_full);
         let running = backends.iter().filter(|b| b.state == State::Active && b.is_client());

@@ -46,8 +46,7 @@ const TABLES: &str = "SELECT lock_id, lock_table FROM information_schema.innodb_
 const TRANSACTIONS: &str = "SELECT trx_id, trx_mysql_thread_id, CAST(UNIX_TIMESTAMP(trx_started) AS SIGNED) * 1000000, \
     CAST(UNIX_TIMESTAMP(trx_wait_started) AS SIGNED) * 1000000, trx_rows_modified > 0 FROM information_schema.innodb_trx";
 
-const QUEUED: &str =
-    "SELECT connection_id, CAST(queueing_time_microseconds AS SIGNED) FROM information_schema.thread_pool_queues";
+const QUEUED: &str = "SELECT connection_id, CAST(queueing_time_microseconds AS SIGNED) FROM information_schema.thread_pool_queues";
 
 /// There is no such statement any more, or no such connection.
 const GONE: [u16; 2] = [1_957, 1_094];

@@ -447,7 +447,10 @@ mod tests {
         assert_eq!(steps[1], CaseStep::Wait(Nanos::from_secs(30)));
         assert_eq!((case.slo, case.load.connections), (Nanos::from_millis(50), 32));
         let disk = case.server.disk.unwrap();
-        assert_eq!((disk.reads.per_s, disk.written_per_s.bytes, disk.read_per_s.bytes), (1_500.0, 30 << 20, 1 << 30));
+        assert_eq!(
+            (disk.reads.per_s, disk.written_per_s.bytes, disk.read_per_s.bytes),
+            (1_500.0, 30 << 20, 1 << 30)
+        );
     }
 
     #[test]
