@@ -4,7 +4,7 @@ use std::path::Path;
 
 use plimsoll_core::config::Escalate;
 use plimsoll_core::config::HttpCall;
-use plimsoll_core::config::case::{CaseDisk, CaseFile, ServerKind, Setting};
+use plimsoll_core::config::case::{CaseDisk, CaseFile, CaseServer, ServerKind, Setting};
 use plimsoll_testbed::agent::Agent;
 use plimsoll_testbed::apache::{Php, Site};
 use plimsoll_testbed::clock::Clock;

@@ -148,7 +148,7 @@ fn who_has_all_threads_of_the_pool_is_ended() {
         let agent = Agent::start(self::settings(&server, "watcher", ""));
         agent.sees(|watched| watched.completed > 100).await;
         assert!(agent.events("").is_empty(), "{:#?}", agent.events(""));
-        let ids: Vec<i32> = hogs.iter().map(|hog| hog.id()).collect();
+        let ids: Vec<u32> = hogs.iter().map(|hog| hog.id()).collect();
         for mut hog in hogs {
             tokio::task::spawn_local(async move {
                 database::Session::run(&mut hog, "select sleep(600) from shelf limit 2").await
