@@ -101,11 +101,9 @@ fn request(request: &testbed::Request) -> Request {
     let fate = match request.outcome {
         Outcome::Ok => Fate::Answered,
         Outcome::Failed(CANCELLED | TERMINATED) | Outcome::Ended => Fate::Cancelled,
-        Outcome::Failed(_)
-        | Outcome::Status(_)
-        | Outcome::Refused
-        | Outcome::Lost
-        | Outcome::Unanswered => Fate::Lost,
+        Outcome::Failed(_) | Outcome::Status(_) | Outcome::Refused | Outcome::Lost | Outcome::Unanswered => {
+            Fate::Lost
+        }
     };
     Request { at: request.at, latency: request.latency, fate }
 }
