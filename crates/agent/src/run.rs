@@ -71,7 +71,7 @@ async fn watch(config: Config, events: Events, recorder: Option<Recorder>) -> Re
     let (board, status) = Board::new();
     let sentry = Some(Sentry::new(config.sentry.admin, config.sentry.admin_token.clone()));
     let outlets = Outlets { events, board, recorder, sentry };
-    config.databases.iter().try_for_each(|database| check(database))?;
+    config.databases.iter().try_for_each(check)?;
     let agent = &config.agent;
     let (futures, figures) = herald::start(&config.herald);
     if let (Some(sentry), true) = (&outlets.sentry, config.herald.reader != HeraldReader::Off) {

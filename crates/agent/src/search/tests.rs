@@ -60,11 +60,12 @@ async fn serve(mut stream: TcpStream, answers: Answers) {
         let request = String::from_utf8(std::mem::take(&mut asked)).unwrap();
         assert!(request.contains("authorization: Basic d2F0Y2hlcjpodXNo\r\n"), "{request}");
         let path = request.split(' ').nth(1).unwrap();
-        let said = answers.borrow();
-        let found = said.iter().find(|(wanted, ..)| path.starts_with(wanted));
-        let (_, status, body) = found.unwrap_or_else(|| panic!("nobody answers to {path}"));
-        let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-        drop(said);
+        let answer = {
+            let said = answers.borrow();
+            let found = said.iter().find(|(wanted, ..)| path.starts_with(wanted));
+            let (_, status, body) = found.unwrap_or_else(|| panic!("nobody answers to {path}"));
+            format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+        };
         stream.write_all(answer.as_bytes()).await.unwrap();
     }
 }
