@@ -4,11 +4,10 @@ use plimsoll_core::config::case::{Case, CaseFile};
 use plimsoll_core::config::parse;
 
 /// Name and file, in the order of the list.
-const FILES: [(&str, &str); 11] = [
+const FILES: [(&str, &str); 10] = [
     ("c1", include_str!("../../../cases/c1.toml")),
     ("c4", include_str!("../../../cases/c4.toml")),
     ("c6", include_str!("../../../cases/c6.toml")),
-    ("c11", include_str!("../../../cases/c11.toml")),
     ("c12", include_str!("../../../cases/c12.toml")),
     ("c13", include_str!("../../../cases/c13.toml")),
     ("c17", include_str!("../../../cases/c17.toml")),
