@@ -139,16 +139,18 @@ def status(path, port, mpm, workers):
     for other in (endless, deaf, *more):
         other.socket.close()
 
-    for worker in workers:
+    stopped = workers()
+    for worker in stopped:
         os.kill(worker, signal.SIGSTOP)
     try:
-        # Some of them may be accepted by who was about to when it was stopped.
+        threads = lambda: (file.read_text() for worker in stopped for file in pathlib.Path(f"/proc/{worker}/task").glob("*/stat"))
+        eventually("all workers have been stopped", lambda: all(thread.rsplit(") ", 1)[1].startswith("T") for thread in threads()))
         waiting = [socket.create_connection(("127.0.0.1", port)) for _ in range(9)]
         for client in waiting:
             client.sendall(request)
         eventually("who waits for a worker is counted while there is none", lambda: asker.ask()["listen queue"] >= 3)
     finally:
-        for worker in workers:
+        for worker in stopped:
             os.kill(worker, signal.SIGCONT)
     eventually("and no longer when they are answered", lambda: asker.ask()["listen queue"] == 0)
     for client in waiting:
@@ -187,7 +189,7 @@ def main(module, mpm):
             limits = lambda: [int(n) for n in re.findall(r"(\d+) of \d+ workers may", (root / "errors").read_text())]
             eventually("it is up", lambda: (root / "pid").exists() and len(children(server.pid)) > PROCESSES[mpm])
             # Of the server's children the shepherd is the one that is not a worker: it began first.
-            status(root / "status.sock", port, mpm, [child for child in children(server.pid) if child != min(children(server.pid))])
+            status(root / "status.sock", port, mpm, lambda: sorted(children(server.pid))[1:])
             load = Load(port)
             try:
                 asker = Status(root / "status.sock")

@@ -14,9 +14,11 @@ const LISTENS: &str = "0A";
 /// `SOCK_DIAG_BY_FAMILY`, and that it is a question.
 const BY_FAMILY: u16 = 20;
 const REQUEST: u16 = 1;
-/// `AF_UNIX`; the state of sockets that listen, as a bit; that the length of the queue is asked for, and the attribute that holds it.
+/// Sockets of a worker that are looked at, at most.
+const MOST: usize = 64;
+/// `AF_UNIX`; the state of sockets that listen; that the length of the queue is asked for, and the attribute that holds it.
 const UNIX: u8 = 1;
-const LISTENING: u32 = 1 << 10;
+const LISTENING: u8 = 10;
 const SHOW_LENGTH: u32 = 0x10;
 const LENGTH: u16 = 4;
 
@@ -36,11 +38,19 @@ enum Family {
 }
 
 impl Listen {
-    /// The socket of a worker of php-fpm, which has it as its standard input. Nothing where it is not to be seen, or listens no more.
+    /// The socket of a worker: the one of its sockets that listens. Nothing where it is not to be seen.
     pub fn of_worker(pid: u32) -> Option<Listen> {
-        let link = fs::read_link(format!("/proc/{pid}/fd/0")).ok()?;
-        let inode = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()?;
-        // Those of the worker's network, which may be a container's.
+        let links = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
+        let sockets = links.filter_map(|link| {
+            let target = fs::read_link(link.path()).ok()?;
+            target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+        });
+        sockets.take(MOST).find_map(|inode| Listen::at(inode, pid))
+    }
+
+    /// The socket of this number, if it listens.
+    fn at(inode: u64, pid: u32) -> Option<Listen> {
+        // The tables of the worker's network, which may be a container's.
         let tables = ["tcp", "tcp6"].map(|table| format!("/proc/{pid}/net/{table}"));
         let tcp = tables.into_iter().find(|table| matches!(in_table(table, inode), Ok(Some(_))));
         let family = match tcp {
@@ -100,7 +110,7 @@ fn question(inode: u64) -> Vec<u8> {
     // Its number, and the sender's, which the kernel fills in.
     bytes.extend_from_slice(&[0; 8]);
     bytes.extend_from_slice(&[UNIX, 0, 0, 0]);
-    bytes.extend_from_slice(&LISTENING.to_ne_bytes());
+    bytes.extend_from_slice(&(1_u32 << LISTENING).to_ne_bytes());
     // The kernel keeps 32 bits of it.
     bytes.extend_from_slice(&(inode as u32).to_ne_bytes());
     bytes.extend_from_slice(&SHOW_LENGTH.to_ne_bytes());
@@ -112,7 +122,8 @@ fn question(inode: u64) -> Vec<u8> {
 /// The attribute behind an `nlmsghdr` and a `unix_diag_msg` of sixteen bytes each.
 fn in_answer(answer: &[u8]) -> Option<usize> {
     let word = |at: usize| Some(u16::from_ne_bytes(answer.get(at..at + 2)?.try_into().ok()?));
-    if word(4)? != BY_FAMILY {
+    // Whatever states were asked for, a socket that is asked for by its number is told of in any.
+    if word(4)? != BY_FAMILY || answer.get(18) != Some(&LISTENING) {
         return None;
     }
     let mut at = 32;
@@ -134,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    /// Somebody who has it as standard input, as workers of php-fpm do.
+    /// Somebody who has it, as workers do.
     fn waiting(socket: impl AsFd) -> usize {
         let socket = socket.as_fd().try_clone_to_owned().unwrap();
         let mut worker = Command::new("sleep").arg("60").stdin(Stdio::from(socket)).spawn().unwrap();
