@@ -10,8 +10,6 @@ macro_rules! files {
 /// Name and file, in the order of the list.
 const FILES: &[(&str, &str)] = files! {
     "c1"
-    "c2"
-    "c3"
     "c4"
     "c5"
     "c6"

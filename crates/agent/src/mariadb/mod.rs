@@ -7,12 +7,10 @@
 //! | `lives` | when statements and transactions began, which the server says to the second only |
 //! | `modes` | which metadata locks conflict |
 //! | `names` | numbers for what locks are on |
-//! | `history` | whether old versions of rows that are not purged are a burden |
 //! | `threads` | who waits for a thread of a pool |
 
 mod connect;
 mod facts;
-mod history;
 mod lives;
 mod modes;
 mod names;
@@ -35,14 +33,10 @@ use crate::server::stamp::Stamp;
 use crate::server::{Adapter, Glance, Seen, Told};
 
 use self::facts::Facts;
-use self::history::History;
 use self::lives::Lives;
 use self::names::Names;
 use self::poll::{Locks, Poll, Row};
 use self::threads::Queue;
-
-/// A statement that has run for so long may have lost time to old versions of rows.
-const SLOW_US: i64 = 20_000;
 
 /// A connection to a server.
 pub struct MariaDb {
@@ -51,7 +45,6 @@ pub struct MariaDb {
     kernel: Option<Kernel>,
     lives: Lives,
     names: Names,
-    history: History,
     queue: Queue,
     /// The latest statement at the last look, by the server's count.
     latest: u64,
@@ -78,7 +71,6 @@ impl Adapter for MariaDb {
             facts,
             lives: Lives::default(),
             names: Names::default(),
-            history: History::default(),
             queue: Queue::default(),
             latest: 0,
             running: Vec::new(),
@@ -95,27 +87,18 @@ impl Adapter for MariaDb {
         let is_due = self.kernel.as_ref().is_some_and(|kernel| kernel.is_due(glance));
         let is_full = is_due || glance.since == Stamp::EARLIEST;
         let status = self.poll.status().await?;
-        let is_burden = self.history.look(&status) && glance.suspicious;
         if self.facts.shows_pool {
             self.queue.look(status.at, &self.poll.queued().await?);
         }
         let also: Vec<Pid> = self.running.iter().copied().chain(self.queue.ids()).collect();
         let mut rows = self.poll.sessions(self.latest, &also, is_full).await?;
         let mut locks = Locks::default();
-        if self.facts.sees && (status.row_waits > 0 || is_burden || rows.iter().any(Row::waits)) {
+        if self.facts.sees && (status.row_waits > 0 || rows.iter().any(Row::waits)) {
             locks = self.poll.locks(status.row_waits > 0, self.facts.shows_metadata).await?;
-            locks.view = locks.oldest(status.at).filter(|_| is_burden);
             // Who holds up others may have been idle for long.
             let known: HashSet<Pid> = rows.iter().map(|row| row.id).collect();
             if !is_full && locks.owners().any(|id| !known.contains(&id)) {
                 rows = self.poll.sessions(self.latest, &also, true).await?;
-            }
-            // One that reads itself may be what needs all the pages.
-            locks.view = locks.view.filter(|&id| rows.iter().any(|row| row.id == id && !row.active));
-            if locks.view.is_some() {
-                let slow = |row: &&Row| row.active && row.kind.is_none() && row.since_us >= SLOW_US;
-                let waits = |row: &&Row| row.waits() || locks.waits(row.id);
-                locks.slowed = rows.iter().filter(|row| slow(row) && !waits(row)).map(|row| row.id).collect();
             }
         }
         let moved = rows.iter().filter(|row| row.query > self.latest).count() as u64;
@@ -258,10 +241,6 @@ impl MariaDb {
             };
             all.extend([lock(wait.waiter, false), lock(wait.holder, true)]);
         }
-        if let Some(view) = locks.view {
-            let slowed = locks.slowed.iter().map(|&id| (id, statement(id)));
-            all.extend(as_lock(Object::History, [view], slowed));
-        }
         let queued = |backend: &&Backend| self.queue.since(backend.pid).is_some();
         let waiting = backends.iter().filter(queued).map(|b| (b.pid, b.query));
         let at_work = |b: &&Backend| b.state == State::Active && b.is_client() && !queued(b);
@@ -278,7 +257,6 @@ impl MariaDb {
             Object::Rows(_, number) => format!("rows of {}", self.names.name(number)),
             Object::Advisory(_, number) => format!("user lock {}", self.names.name(number)),
             Object::Server => "the backup lock".to_owned(),
-            Object::History => "old versions of rows".to_owned(),
             Object::Threads => "the pool of threads".to_owned(),
             Object::Extension(..) | Object::Transaction | Object::Other => "a lock".to_owned(),
         }

@@ -22,8 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(6);
 const MOST: usize = 20_000;
 
 const STATUS: &str = "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED), variable_name, variable_value \
-    FROM information_schema.global_status WHERE variable_name IN ('QUESTIONS', 'INNODB_ROW_LOCK_CURRENT_WAITS', \
-    'INNODB_BUFFER_POOL_READ_REQUESTS', 'INNODB_HISTORY_LIST_LENGTH')";
+    FROM information_schema.global_status WHERE variable_name IN ('QUESTIONS', 'INNODB_ROW_LOCK_CURRENT_WAITS')";
 
 const SESSIONS: &str = "SELECT id, CAST(time_ms * 1000 AS SIGNED), command, COALESCE(state, ''), query_id, COALESCE(tid, 0), \
     IF(user = 'system user' OR command IN ('Daemon', 'Binlog Dump', 'Slave_IO', 'Slave_SQL', 'Slave_worker') \
@@ -68,10 +67,6 @@ pub struct Status {
     pub questions: u64,
     /// Sessions that wait for a row.
     pub row_waits: u64,
-    /// Pages that statements have looked at.
-    pub pages: u64,
-    /// Undo logs that are not purged.
-    pub history: u64,
 }
 
 /// A session, or a thread of the server's own.
@@ -156,30 +151,19 @@ pub struct Locks {
     pub transactions: HashMap<Pid, Transaction>,
     /// Connections that have locked something until they unlock it.
     pub keeps: HashSet<Pid>,
-    /// Whose view of the data keeps old versions from being purged, where that is a burden to others.
-    pub view: Option<Pid>,
-    /// Who is slowed down by that.
-    pub slowed: HashSet<Pid>,
 }
 
 impl Locks {
     /// Connections that are named in it.
     pub fn owners(&self) -> impl Iterator<Item = Pid> {
         let metadata = self.metadata.iter().map(|lock| lock.owner);
-        metadata.chain(self.rows.iter().flat_map(|wait| [wait.waiter, wait.holder])).chain(self.view)
-    }
-
-    /// The oldest transaction, if that has lasted for a second at `at`.
-    pub fn oldest(&self, at: Stamp) -> Option<Pid> {
-        let oldest = self.transactions.iter().min_by_key(|(pid, transaction)| (transaction.began, **pid));
-        // It is told to the second.
-        oldest.filter(|(_, it)| at.since_ns(it.began) >= 2_000_000_000).map(|(&pid, _)| pid)
+        metadata.chain(self.rows.iter().flat_map(|wait| [wait.waiter, wait.holder]))
     }
 
     /// Whether a connection waits for one.
     pub fn waits(&self, id: Pid) -> bool {
         let metadata = || self.metadata.iter().any(|lock| lock.owner == id && !lock.granted);
-        self.slowed.contains(&id) || self.rows.iter().any(|wait| wait.waiter == id) || metadata()
+        self.rows.iter().any(|wait| wait.waiter == id) || metadata()
     }
 }
 
@@ -217,13 +201,7 @@ impl Poll {
             row.and_then(|(_, _, value)| value.parse().ok()).unwrap_or(0)
         };
         let questions = of("QUESTIONS").saturating_sub(self.asked);
-        Ok(Status {
-            at,
-            questions,
-            row_waits: of("INNODB_ROW_LOCK_CURRENT_WAITS"),
-            pages: of("INNODB_BUFFER_POOL_READ_REQUESTS"),
-            history: of("INNODB_HISTORY_LIST_LENGTH"),
-        })
+        Ok(Status { at, questions, row_waits: of("INNODB_ROW_LOCK_CURRENT_WAITS") })
     }
 
     /// The port that it goes to, unless it goes over a socket.

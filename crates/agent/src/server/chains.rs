@@ -74,8 +74,6 @@ pub enum Object {
     Transaction,
     /// An advisory lock, which the application has named: by two numbers.
     Advisory(u32, u32),
-    /// Old versions of rows, which are kept as long as somebody may need them.
-    History,
     /// The threads that serve clients, where those are fewer.
     Threads,
     /// All of the server: a backup has it, or whoever wants all to stand still.
