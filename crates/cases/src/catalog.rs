@@ -11,10 +11,8 @@ macro_rules! files {
 const FILES: &[(&str, &str)] = files! {
     "c1"
     "c4"
-    "c5"
     "c6"
     "c7"
-    "c8"
     "c9"
     "c12"
     "c13"
