@@ -79,13 +79,16 @@ fn who_takes_all_workers_is_ended_and_nobody_else() {
             .collect();
         let cancel = agent.told("cancel", |_| true).await;
         assert_eq!(cancel["resource"], "workers", "{cancel:#}");
-        assert_eq!(cancel["about"]["what"], "GET /slow.php?…", "{cancel:#}");
+        let is_slow = |cancel: &serde_json::Value| {
+            cancel["about"]["what"].as_str().is_some_and(|what| what.ends_with("/slow.php?…"))
+        };
+        assert!(is_slow(&cancel), "{cancel:#}");
         assert_eq!(cancel["task"], format!("worker {}", cancel["pid"]));
         agent.told("released", |_| true).await;
         let before = answered.get();
         agent.sees(|_| answered.get() > before + 100).await;
         for cancel in agent.events("cancel") {
-            assert_eq!(cancel["about"]["what"], "GET /slow.php?…", "{cancel:#}");
+            assert!(is_slow(&cancel), "{cancel:#}");
         }
         let ended = hogs.iter().filter(|hog| hog.is_finished()).count();
         assert_eq!(ended, agent.events("cancel").len(), "{:#?}", agent.events(""));
