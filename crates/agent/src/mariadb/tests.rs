@@ -53,7 +53,7 @@ impl Ground for Private {
         "GRANT CONNECTION ADMIN ON *.* TO 'nobody'@'%'",
         "GRANT SELECT ON performance_schema.* TO 'nobody'@'%'",
     ];
-    const HOLD: &'static [&'static str] = &["begin", "update shelf set books = 0 where id = 1"];
+    const HOLD: &'static [&'static str] = &["begin", "update shelf set books = 0"];
     const WORK: &'static str = "select sleep(600) from shelf limit 2";
     const REPORT: &'static [&'static str] = &["begin", "select count(*) from shelf"];
     const REST: &'static str = "select sleep(4)";

@@ -52,7 +52,7 @@ impl Ground for Database {
     const NOBODY: &'static str = "nobody";
     const GRANTS: &'static [&'static str] =
         &["GRANT pg_monitor TO nobody", "GRANT pg_signal_backend TO nobody"];
-    const HOLD: &'static [&'static str] = &["begin", "update shelf set books = 0 where id = 1"];
+    const HOLD: &'static [&'static str] = &["begin", "update shelf set books = 0"];
     const WORK: &'static str = "select pg_sleep(600)";
     const REPORT: &'static [&'static str] = &["begin", "select count(*) from shelf"];
     const REST: &'static str = "select pg_sleep(4)";

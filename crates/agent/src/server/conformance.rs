@@ -36,7 +36,7 @@ pub trait Ground: Sized {
     const NOBODY: &'static str;
     /// What that one is told to ask for.
     const GRANTS: &'static [&'static str];
-    /// Begins a transaction that has row 1.
+    /// Begins a transaction that has all rows.
     const HOLD: &'static [&'static str];
     /// Goes on for long, in whatever transaction.
     const WORK: &'static str;
@@ -189,7 +189,7 @@ pub async fn chains_are_followed_to_their_root<G: Ground>() {
     let agent = Agent::<G::Adapter>::start(ground.settings("watcher", "escalate = \"terminate\""));
     let (mut root, mut between) = (ground.session().await, ground.session().await);
     let (root_id, between_id) = (root.id(), between.id());
-    follow(&mut root, G::HOLD).await.unwrap();
+    follow(&mut root, &["begin", "update shelf set books = 0 where id = 1"]).await.unwrap();
     // He has row 2, and wants row 1.
     let middle = tokio::task::spawn_local(async move {
         follow(&mut between, &["begin", "update shelf set books = 0 where id = 2"]).await.unwrap();
