@@ -117,10 +117,8 @@ impl Server {
         installer.arg(format!("--datadir={}", self.place("data").display())).stdin(Stdio::null());
         let made = installer.output().map_err(|e| format!("cannot start {installer:?}: {e}"))?;
         if !made.status.success() {
-            return Err(format!(
-                "{installer:?} failed: {}",
-                String::from_utf8_lossy(&made.stdout).trim_end()
-            ));
+            let [said, complained] = [&made.stdout, &made.stderr].map(|text| String::from_utf8_lossy(text));
+            return Err(format!("{installer:?} failed: {}\n{}", said.trim_end(), complained.trim_end()));
         }
         let mut lines = vec![
             ("bind-address".to_owned(), "127.0.0.1".to_owned()),
