@@ -6,7 +6,7 @@ use super::address::{Scheme, Server};
 use super::admission::Mode;
 use super::agent::CancelBudget;
 use super::objective::SloRef;
-use super::pool::Pool;
+use super::pool::{Pool, Workers};
 use super::provision::ProviderKind;
 use super::report::Report;
 use super::resolve;
@@ -40,7 +40,7 @@ table! {
 
 table! {
     /// An etcd, 3.4 or newer, whose members are the servers of a pool: the sentry in front of them finds the range that holds up all other
-    /// requests, and drops it. What is no request of the KV service (watches, leases, locks) passes by all that the pool does.
+    /// requests, and drops it. With `workers = "adaptive"` in the pool a member is sent all that comes. What is no request of the KV service (watches, leases, locks) passes by all that the pool does.
     pub struct EtcdTable {
         /// The pool. Left out, the only one.
         pool: Option<String>,
@@ -92,6 +92,20 @@ pub(super) fn guards(
     }
     // Resolved to the end before any is dropped, so that every wrong name is reported.
     guards.into_iter().collect()
+}
+
+/// Requests that a member is sent at once where its pool does not say how many: as good as all that come. Who waited for a place here, behind
+/// ranges that have all of them, could not be seen to wait for etcd.
+const AT_ONCE: u32 = 4_096;
+
+/// Pools whose servers are members of an etcd.
+pub(super) fn widen(pools: &mut [Pool], guards: &[EtcdGuard]) {
+    for guard in guards {
+        let workers = &mut pools[guard.pool].workers;
+        if *workers == Workers::Adaptive {
+            *workers = Workers::Fixed(AT_ONCE);
+        }
+    }
 }
 
 /// What is wrong with `[controller.etcd]`, alone and beside what the controller starts.

@@ -129,6 +129,8 @@ impl Derived for Config {
         provision::check_deployments(&pools, root, report);
         let ConfigFile { sentry, controller, agent, herald, .. } = file;
         let (apps, databases, etcds) = (apps?, databases?, etcds?);
+        let mut pools = pools;
+        etcd::widen(&mut pools, &etcds);
         Some(Config { sentry, controller, pools, classes, agent, herald, apps, databases, etcds })
     }
 }

@@ -359,3 +359,15 @@ fn every_key_is_documented() {
         walk(shape.fields);
     }
 }
+
+#[test]
+fn an_etcd_is_sent_all_that_comes_unless_its_pool_says_otherwise() {
+    let workers = |more: &str| {
+        let text = format!(
+            "[pool.kv]\nservers = [\"127.0.0.1:1\"]\n{more}\n[etcd.main]\nslo = {{ p99 = \"50ms\" }}"
+        );
+        parse::<Config>(&text, "").unwrap_or_else(|errors| panic!("{errors}")).0.pools[0].workers
+    };
+    assert_eq!(workers(""), Workers::Fixed(4_096));
+    assert_eq!(workers("workers = 7"), Workers::Fixed(7));
+}
