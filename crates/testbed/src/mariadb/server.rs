@@ -114,6 +114,8 @@ impl Server {
     fn make(&self, options: &Options) -> Result<(), String> {
         let mut installer = self.install.installer(self.directory.path());
         installer.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
+        // Where temporary files are usually put, another user may not write.
+        installer.arg(format!("--tmpdir={}", self.directory.path().display()));
         installer.arg(format!("--datadir={}", self.place("data").display())).stdin(Stdio::null());
         let made = installer.output().map_err(|e| format!("cannot start {installer:?}: {e}"))?;
         if !made.status.success() {
