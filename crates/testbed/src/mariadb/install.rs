@@ -7,6 +7,8 @@ use std::process::Command;
 
 use nix::unistd::{User, geteuid};
 
+use crate::installed::{hand_over, is_skipped};
+
 /// The server, and what makes its first tables; each has an older name.
 const SERVER: [&str; 2] = ["mariadbd", "mysqld"];
 const INSTALLER: [&str; 2] = ["mariadb-install-db", "mysql_install_db"];
@@ -21,12 +23,7 @@ const REMEDY: &str = "apt-get install mariadb-server";
 /// # Panics
 /// Where there is none although `PLIMSOLL_REQUIRE_MARIADB=1` says that there is to be one.
 pub fn there_is_none(error: &str) -> bool {
-    if error.contains(REMEDY) {
-        assert!(std::env::var_os("PLIMSOLL_REQUIRE_MARIADB").is_none_or(|it| it != "1"), "{error}");
-        eprintln!("SKIPPED: {error}");
-        return true;
-    }
-    false
+    error.contains(REMEDY) && is_skipped("PLIMSOLL_REQUIRE_MARIADB", error)
 }
 
 /// The programs, and the user that may run them.
@@ -82,9 +79,7 @@ impl Install {
 
     /// Gives the user what this program has made.
     pub(crate) fn hand_over(&self, path: &Path) -> Result<(), String> {
-        let Some(user) = &self.user else { return Ok(()) };
-        std::os::unix::fs::chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw()))
-            .map_err(|e| format!("cannot give {} to the user `{}`: {e}", path.display(), user.name))
+        self.user.as_ref().map_or(Ok(()), |user| hand_over(user, path))
     }
 }
 

@@ -8,6 +8,8 @@ use std::process::Command;
 
 use nix::unistd::{Uid, User, geteuid};
 
+use crate::installed::{hand_over, is_skipped};
+
 /// What is needed of it.
 const PROGRAMS: [&str; 2] = ["initdb", "postgres"];
 /// Where Debian and its kin put the programs of each version, in directories with its number.
@@ -21,12 +23,7 @@ const REMEDY: &str = "apt-get install postgresql";
 /// # Panics
 /// Where there is none although `PLIMSOLL_REQUIRE_POSTGRES=1` says that there is to be one.
 pub fn there_is_none(error: &str) -> bool {
-    if error.contains(REMEDY) {
-        assert!(std::env::var_os("PLIMSOLL_REQUIRE_POSTGRES").is_none_or(|it| it != "1"), "{error}");
-        eprintln!("SKIPPED: {error}");
-        return true;
-    }
-    false
+    error.contains(REMEDY) && is_skipped("PLIMSOLL_REQUIRE_POSTGRES", error)
 }
 
 /// The programs of one version, and the user that may run them.
@@ -73,9 +70,7 @@ impl Install {
 
     /// Gives the user what this program has made.
     pub(crate) fn hand_over(&self, path: &Path) -> Result<(), String> {
-        let Some(user) = &self.user else { return Ok(()) };
-        std::os::unix::fs::chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw()))
-            .map_err(|e| format!("cannot give {} to the user `{}`: {e}", path.display(), user.name))
+        self.user.as_ref().map_or(Ok(()), |user| hand_over(user, path))
     }
 
     /// Whether there is a library of this name to be preloaded.
