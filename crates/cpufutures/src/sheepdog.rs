@@ -40,6 +40,11 @@ impl SheepDog {
         self.search.value()
     }
 
+    /// Whether a worker that is slowed so much is slowed more than is aimed at.
+    pub fn is_beyond(&self, slowdown: f64) -> bool {
+        slowdown > aim(self.bound)
+    }
+
     /// Takes the slowdowns of all workers, with [`SheepDog::workers`] of them in force for long enough to show (predicted ones show it
     /// at once), and returns how many there are to be next. When no worker has anything to do, nothing is learnt. Nor are there to be more while
     /// `more_would_help` is false: where no CPU is idle, more workers only share it.

@@ -35,6 +35,8 @@ use crate::{clock, host, thread};
 
 /// From one look to the next: many turns of a CPU among its threads.
 const STEP: Nanos = Nanos::from_millis(200);
+/// That there are too many at work is believed when it was so for so long.
+const TOLD: Nanos = Nanos::from_millis(700);
 
 /// Keeps a pool's threads within a slowdown. Ends, and lets everybody work, when it is dropped.
 #[derive(Debug)]
@@ -164,7 +166,7 @@ impl Shared {
             let fare = state.threads.look(now.since(before));
             before = now;
             let (at_work, held_back) = (i64::from(state.working), std::mem::take(&mut state.held_back));
-            let may_work = judge(&mut dog, now, fare, at_work, held_back);
+            let may_work = judge(&mut dog, &mut state.threads, now, fare, at_work, held_back);
             let may_work = u32::try_from(may_work).unwrap_or(u32::MAX);
             if may_work != std::mem::replace(&mut state.most, may_work) {
                 self.room.notify_all();
@@ -181,14 +183,31 @@ fn policy(workers: RangeInclusive<u32>, max_slowdown: f64) -> sheepdog::SheepDog
     sheepdog::SheepDog::new(range, sheepdog::first(cpus as usize, max_slowdown), max_slowdown)
 }
 
+/// Whether those at work would keep all CPUs busy by themselves, and do.
+fn is_pressed(fare: &Fare) -> bool {
+    fare.cpus_busy && fare.wanted >= host::cpus() as f64
+}
+
 /// How many may work next, from how they fare while so many do. Nothing follows from that while more work than may, since those have to end who
-/// were let in before; nor, while nobody has to wait to enter, from nobody being slowed.
-fn judge(dog: &mut sheepdog::SheepDog, now: Nanos, fare: Option<Fare>, at_work: i64, held_back: bool) -> i64 {
+/// were let in before; nor, while nobody has to wait to enter, from nobody being slowed; nor yet from a bad moment.
+fn judge(
+    dog: &mut sheepdog::SheepDog,
+    threads: &mut Threads,
+    now: Nanos,
+    fare: Option<Fare>,
+    at_work: i64,
+    held_back: bool,
+) -> i64 {
     let may_work = dog.workers();
     let Some(fare) = fare.filter(|_| at_work <= may_work) else { return may_work };
-    // Those at work keep the CPUs busy, rather than others while these sleep.
-    let pressed = fare.cpus_busy && fare.wanted >= may_work as f64 / 2.0;
-    dog.measured(now, [fare.worst], held_back && !pressed)
+    if dog.is_beyond(fare.worst) && fare.window < TOLD {
+        return may_work;
+    }
+    let next = dog.measured(now, [fare.worst], held_back && !is_pressed(&fare));
+    if next != may_work {
+        threads.begin_anew();
+    }
+    next
 }
 
 #[cfg(test)]

@@ -16,13 +16,19 @@ pub struct Herd {
     dog: sheepdog::SheepDog,
     threads: Threads,
     looked_at: Nanos,
+    is_pressed: bool,
 }
 
 impl Herd {
     /// For a pool of which so many may work at once, none of them slowed more than `max_slowdown` times (above 1). To begin with, as many as
     /// keep all CPUs busy.
     pub fn new(workers: RangeInclusive<u32>, max_slowdown: f64) -> Herd {
-        Herd { dog: policy(workers, max_slowdown), threads: Threads::default(), looked_at: clock::now() }
+        Herd {
+            dog: policy(workers, max_slowdown),
+            threads: Threads::default(),
+            looked_at: clock::now(),
+            is_pressed: false,
+        }
     }
 
     /// How many may work at once from now on. To be called a few times a second, with all workers by their thread's number and whether they are at
@@ -36,7 +42,12 @@ impl Herd {
         }
         let fare = self.threads.look(now.since(self.looked_at));
         self.looked_at = now;
-        let workers = judge(&mut self.dog, now, fare, at_work, held_back);
+        self.is_pressed = fare.as_ref().is_some_and(super::is_pressed);
+        let workers = judge(&mut self.dog, &mut self.threads, now, fare, at_work, held_back);
         u32::try_from(workers).unwrap_or(u32::MAX)
+    }
+    /// Whether its workers kept all CPUs busy until the last look, so that more at once would only share them.
+    pub fn is_pressed(&self) -> bool {
+        self.is_pressed
     }
 }

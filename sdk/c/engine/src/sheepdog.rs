@@ -91,6 +91,16 @@ pub unsafe extern "C" fn plimsoll_herd_look(
     catch_unwind(AssertUnwindSafe(|| herd.look(workers, held_back != 0))).unwrap_or(u32::MAX)
 }
 
+/// Whether the workers kept all CPUs busy until the last look.
+///
+/// # Safety
+/// `herd` is NULL, or what `plimsoll_herd_new` gave and was not closed, and nobody else uses it now.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plimsoll_herd_is_pressed(herd: *const Herd) -> i32 {
+    // SAFETY: as the caller promised.
+    unsafe { herd.as_ref() }.map_or(0, |herd| i32::from(herd.is_pressed()))
+}
+
 /// Ends it.
 ///
 /// # Safety
