@@ -13,6 +13,8 @@
  *   a request begins: take a place ------> who works, how many may  <------- looks at all workers five times a second
  *   it ends: give it back           <----- wakes who waits                   answers who asks what they do
  *
+ * Processes that no turn would be left for do not even wait for connections (parking.c).
+ *
  * It fails open: what the shepherd says holds for a second. Should it die, it is started again; until then nobody waits.
  */
 #include <errno.h>
@@ -35,9 +37,11 @@
 #include <ap_mpm.h>
 #include <httpd.h>
 #include <http_config.h>
+#include <http_connection.h>
 #include <http_core.h>
 #include <http_log.h>
 #include <http_protocol.h>
+#include <scoreboard.h>
 #include <unixd.h>
 
 #include <plimsoll_engine.h>
@@ -58,6 +62,7 @@ APLOG_USE_MODULE(plimsoll);
 struct turn {
     struct place *place;
     unsigned number;
+    const conn_rec *connection;
 };
 
 /* The server's configuration. */
@@ -95,23 +100,11 @@ static struct place *place_of_this_thread(void) {
     return NULL;
 }
 
-static unsigned limit_now(void) {
-    return now_ns() < atomic_load(&pasture->limit_until) ? atomic_load(&pasture->limit) : UINT32_MAX;
-}
-
 /* One more, if that is below a number. */
 static int raise_below(atomic_uint *count, unsigned most) {
     unsigned now = atomic_load(count);
     while (now < most)
         if (atomic_compare_exchange_weak(count, &now, now + 1)) return 1;
-    return 0;
-}
-
-/* One less, if there is one. */
-static int take_one(atomic_uint *count) {
-    unsigned now = atomic_load(count);
-    while (now)
-        if (atomic_compare_exchange_weak(count, &now, now - 1)) return 1;
     return 0;
 }
 
@@ -128,7 +121,7 @@ static void await_turn(void) {
     atomic_fetch_add(&pasture->waiting, 1);
     for (;;) {
         unsigned turn = atomic_load(&pasture->turn);
-        if (take_one(&pasture->handed) || raise_below(&pasture->working, limit_now())) break;
+        if (take_one(&pasture->handed) || raise_below(&pasture->working, limit_now(pasture))) break;
         syscall(SYS_futex, &pasture->turn, FUTEX_WAIT, turn, &patience, NULL, 0);
     }
     atomic_fetch_sub(&pasture->waiting, 1);
@@ -137,7 +130,7 @@ static void await_turn(void) {
 /* Gives a turn back, if the place still has it. */
 static void leave(struct place *place, unsigned number) {
     if (!number || !atomic_compare_exchange_strong(&place->has, &number, 0)) return;
-    if (atomic_load(&pasture->waiting) > atomic_load(&pasture->handed) && atomic_load(&pasture->working) <= limit_now())
+    if (atomic_load(&pasture->waiting) > atomic_load(&pasture->handed) && atomic_load(&pasture->working) <= limit_now(pasture))
         atomic_fetch_add(&pasture->handed, 1);
     else
         atomic_fetch_sub(&pasture->working, 1);
@@ -163,6 +156,7 @@ static apr_status_t end_turn(void *data) {
     struct turn *turn = data;
     note_end(turn->place, turn->number);
     leave(turn->place, turn->number);
+    if (turn->connection->keepalive == AP_CONN_KEEPALIVE) parking_call(pasture);
     return APR_SUCCESS;
 }
 
@@ -176,7 +170,7 @@ static void take_turn(struct place *place, unsigned number) {
     /* A thread has one request at a time: the one before is only being sent, and leaves its turn to this one. */
     unsigned before = atomic_load(&place->has);
     int has = before && atomic_compare_exchange_strong(&place->has, &before, number);
-    if (!has && (atomic_load(&pasture->waiting) || !raise_below(&pasture->working, limit_now()))) await_turn();
+    if (!has && (atomic_load(&pasture->waiting) || !raise_below(&pasture->working, limit_now(pasture)))) await_turn();
     if (!has) atomic_store(&place->has, number);
 }
 
@@ -187,7 +181,7 @@ static int enter(request_rec *request) {
     struct place *place = place_of_this_thread();
     if (!place) return DECLINED;
     struct turn *own = apr_palloc(request->pool, sizeof *own);
-    *own = (struct turn){place, next_number(place)};
+    *own = (struct turn){place, next_number(place), request->connection};
     note_request(place, own->number, request);
     if (settings->max_slowdown > 0) take_turn(place, own->number);
     /* However it ends. */
@@ -198,12 +192,37 @@ static int enter(request_rec *request) {
 static apr_status_t give_up_place(void *nothing) {
     (void)nothing;
     if (own_place >= 0) {
+        parking_gone(pasture, &pasture->place[own_place]);
         atomic_store(&pasture->place[own_place].serves, 0);
         leave(&pasture->place[own_place], atomic_load(&pasture->place[own_place].has));
         atomic_store(&pasture->place[own_place].tid, 0);
         own_place = -1;
     }
     return APR_SUCCESS;
+}
+
+/* Whether workers are parked: where they are processes, and held back. */
+static int parks(const server_rec *server) {
+    struct settings *settings = ap_get_module_config(server->module_config, &plimsoll_module);
+    return pasture && !pasture->threaded && settings->max_slowdown > 0;
+}
+
+/* The connection has been closed: what its pool has left is all about it. */
+static apr_status_t connection_ended(void *data) {
+    if (own_place < 0) return APR_SUCCESS;
+    /* A worker that is parked is a spare one. */
+    ap_update_child_status(data, SERVER_READY, NULL);
+    parking_ended(pasture, &pasture->place[own_place]);
+    return APR_SUCCESS;
+}
+
+static int connected(conn_rec *connection, void *socket) {
+    (void)socket;
+    /* Not what another module makes of one. */
+    if (connection->master || own_place < 0 || !parks(connection->base_server)) return DECLINED;
+    parking_connected(pasture, &pasture->place[own_place]);
+    apr_pool_cleanup_register(connection->pool, connection->sbh, connection_ended, apr_pool_cleanup_null);
+    return DECLINED;
 }
 
 /* ---- the parent ---- */
@@ -231,11 +250,12 @@ static void replace_soon(int replace) {
 }
 
 static void child_begins(apr_pool_t *pool, server_rec *server) {
-    (void)server;
     own_place = -1;
     if (pasture && pasture->replaces) replace_soon(0);
     child_began_s = (long long)time(NULL);
     if (pasture) apr_pool_cleanup_register(pool, NULL, give_up_place, apr_pool_cleanup_null);
+    struct place *place = parks(server) ? place_of_this_thread() : NULL;
+    if (place) parking_begins(pasture, place);
 }
 
 /* ---- the shepherd ---- */
@@ -264,7 +284,7 @@ static void count_lost(unsigned at_work) {
 /* Hands out what turns are free. */
 static void hand_out(void) {
     unsigned handed;
-    while ((handed = atomic_load(&pasture->handed)) < atomic_load(&pasture->waiting) && raise_below(&pasture->working, limit_now()))
+    while ((handed = atomic_load(&pasture->handed)) < atomic_load(&pasture->waiting) && raise_below(&pasture->working, limit_now(pasture)))
         atomic_fetch_add(&pasture->handed, 1);
     /* Those to whom they were handed have gone. */
     while (!atomic_load(&pasture->waiting) && take_one(&pasture->handed)) atomic_fetch_sub(&pasture->working, 1);
@@ -283,6 +303,7 @@ static size_t count_workers(plimsoll_worker *workers) {
         /* A thread's number is found among processes too. */
         if (kill(tid, 0) && errno == ESRCH) {
             atomic_store(&place->serves, 0);
+            parking_gone(pasture, place);
             leave(place, atomic_load(&place->has));
             atomic_compare_exchange_strong(&place->tid, &tid, 0);
             continue;
@@ -311,6 +332,7 @@ static void look(plimsoll_herd *herd, server_rec *server) {
     atomic_store(&pasture->limit, limit);
     atomic_store(&pasture->limit_until, now_ns() + HOLDS_NS);
     hand_out();
+    parking_look(pasture, plimsoll_herd_is_pressed(herd));
     if (limit != before)
         ap_log_error(APLOG_MARK, APLOG_DEBUG, 0, server, "%u of %lu workers may work at once", limit, (unsigned long)count);
     before = limit;
@@ -320,11 +342,12 @@ static void shepherd(const struct begins *with, int status) {
     plimsoll_herd *herd = with->max_slowdown > 0 ? plimsoll_herd_new(1, MOST_WORKERS, with->max_slowdown) : NULL;
     if (!herd && status < 0) return;
     while (!stops) {
-        status_answer(status, pasture, now_ns() + LOOK_NS);
         look(herd, with->server);
+        status_answer(status, pasture, now_ns() + LOOK_NS);
     }
     atomic_store(&pasture->limit_until, 0);
     wake(MOST_WORKERS);
+    if (herd) parking_look(pasture, 0);
     if (herd) plimsoll_herd_close(herd);
 }
 
@@ -465,6 +488,7 @@ static void hooks(apr_pool_t *pool) {
     (void)pool;
     ap_hook_post_config(configured, NULL, NULL, APR_HOOK_MIDDLE);
     ap_hook_child_init(child_begins, NULL, NULL, APR_HOOK_MIDDLE);
+    ap_hook_pre_connection(connected, NULL, NULL, APR_HOOK_REALLY_FIRST);
     ap_hook_post_read_request(enter, NULL, NULL, APR_HOOK_REALLY_FIRST);
 }
 

@@ -7,6 +7,7 @@
 #define PLIMSOLL_PASTURE_H
 
 #include <stdatomic.h>
+#include <stdint.h>
 #include <sys/types.h>
 #include <sys/un.h>
 #include <time.h>
@@ -22,6 +23,7 @@ struct place {
     atomic_uint turns;  /* so many have begun here; a turn's number is never 0 */
     atomic_uint has;    /* the turn that it has, 0: none */
     atomic_uint serves; /* the number of the request that it serves, 0: none */
+    atomic_int stands;  /* where parking.c has it, 0: nowhere */
     atomic_llong since_ns; /* since when; CLOCK_MONOTONIC, in nanoseconds */
     atomic_llong took_ns;  /* how long the last one took */
     int pid;               /* its process */
@@ -39,6 +41,10 @@ struct pasture {
     atomic_uint waiting;
     atomic_uint turn; /* a futex: changes when somebody may go on */
     atomic_int held_back; /* somebody had to wait since the last look */
+    atomic_uint listening; /* workers that wait for a connection, with those that were called */
+    atomic_uint parked;    /* those that do not, until they are called */
+    atomic_uint called;    /* calls that nobody has answered yet */
+    atomic_uint call;      /* a futex: changes with every call */
     atomic_uint places;   /* so many of them were ever used */
     atomic_ullong requests; /* so many have begun */
     long long began_s;      /* when the server did, in seconds since 1970 */
@@ -53,10 +59,42 @@ static inline long long now_ns(void) {
     return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
+/* How many may have a turn at once. */
+static inline unsigned limit_now(const struct pasture *pasture) {
+    return now_ns() < atomic_load(&pasture->limit_until) ? atomic_load(&pasture->limit) : UINT32_MAX;
+}
+
+/* One less, if there is one. */
+static inline int take_one(atomic_uint *count) {
+    unsigned now = atomic_load(count);
+    while (now)
+        if (atomic_compare_exchange_weak(count, &now, now - 1)) return 1;
+    return 0;
+}
+
 /* Listens at a path, which is then that user's, unless that is -1, and nobody else's. -1 with errno if it cannot be. */
 int status_listen(const char *path, uid_t owner);
 
 /* Answers who asks at the socket, until then (CLOCK_MONOTONIC, in nanoseconds) or a signal; only waits if the socket is -1. */
 void status_answer(int listener, const struct pasture *pasture, long long until);
+
+/* A worker's process has begun, and waits for connections. */
+void parking_begins(struct pasture *pasture, struct place *place);
+
+/* It has a connection. */
+void parking_connected(struct pasture *pasture, struct place *place);
+
+/* The connection has ended: returns when it is to wait for another. */
+void parking_ended(struct pasture *pasture, struct place *place);
+
+/* It is gone. */
+void parking_gone(struct pasture *pasture, struct place *place);
+
+/* A turn has been given back by one who still has its connection, or by the dead: sees to it that somebody listens. */
+void parking_call(struct pasture *pasture);
+
+/* The same for all who may have a turn, with those in mind who wait for their clients, unless CPUs are `pressed` anyway; says whether anybody who asks now has to wait, and mends
+ * what the killed have left. To be called a few times a second. */
+void parking_look(struct pasture *pasture, int pressed);
 
 #endif
