@@ -21,7 +21,7 @@ ABOUT = (
     "--bench step`). In each cluster all APIs call one overloaded service and six others, and all clusters share a front end; every value "
     "of every signal changes in every step, and one service in a hundred is overloaded by turns, so clusters grow and shrink. A figure is "
     "the median over 200 steps, in CPU time. Spans: messages of 8,184 spans in traces of 11, six services, 20 APIs; read and learnt from, by "
-    "themselves (`cargo bench --bench spans`) and by the whole receiver over OTLP/gRPC on a socket (`cargo run --example flood`), per second "
+    "themselves (`cargo bench --bench spans`) and by the whole receiver over OTLP/gRPC on a socket (`cargo run --example flood`, 20 s), per second "
     "of CPU time of its thread. Of what is more than its memory is for, whole traces are left out."
 )
 FEATURES = ["--workspace", "--features", "kubernetes,etcd"]
@@ -45,7 +45,7 @@ def main():
         with Bystanders() as others:
             runs = [json.loads(line) for line in said([step, "--json", *([] if chosen.quick else ["--bench"])]).splitlines()]
             runs += readings(spans, chosen.quick)
-            runs.append({"what": "flood", **json.loads(said([flood, "2" if chosen.quick else "8"]))})
+            runs.append({"what": "flood", **json.loads(said([flood, "2" if chosen.quick else "20"]))})
         raw += [dict(run, round=round, others_cpu_pct=others.cpu_pct) for run in runs]
     report(record, raw)
     record.finish(raw)

@@ -72,7 +72,7 @@ fn main() {
                     *signal = ServiceSignal {
                         utilization: Some(if full { 1.0 } else { rng.random_range(0.2..0.8) }),
                         queue_delay: Some(Nanos::from_millis(if full {
-                            rng.random_range(40..80)
+                            rng.random_range(120..240)
                         } else {
                             0
                         })),
@@ -99,6 +99,7 @@ fn main() {
                     us.push(took);
                 }
             }
+            assert_eq!(most_clusters, clusters as usize, "otherwise nothing is decided, and nothing measured");
             us.sort_unstable_by(f64::total_cmp);
             let [p50, p25, p75, max] =
                 [us.len() / 2, us.len() / 4, us.len() * 3 / 4, us.len() - 1].map(|at| us[at]);
