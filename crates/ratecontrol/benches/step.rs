@@ -99,7 +99,10 @@ fn main() {
                     us.push(took);
                 }
             }
-            assert_eq!(most_clusters, clusters as usize, "otherwise nothing is decided, and nothing measured");
+            assert_eq!(
+                most_clusters, clusters as usize,
+                "otherwise nothing is decided, and nothing measured"
+            );
             us.sort_unstable_by(f64::total_cmp);
             let [p50, p25, p75, max] =
                 [us.len() / 2, us.len() / 4, us.len() * 3 / 4, us.len() - 1].map(|at| us[at]);
