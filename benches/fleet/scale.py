@@ -18,8 +18,8 @@ from bench.usage import Bystanders
 TITLE = "Rate control of a large fleet"
 ABOUT = (
     "A step takes in what was seen of every service and API, finds what is overloaded, clusters, and decides every rate (`cargo bench "
-    "--bench step`). In each cluster all APIs call one overloaded service and six others, and all clusters share a front end; every value "
-    "of every signal changes in every step, and one service in a hundred is overloaded by turns, so clusters grow and shrink. A figure is "
+    "--bench step`). In each cluster all APIs call one service that can do two thirds of what is sent, and six others; all clusters share a front end that "
+    "can do twice as much. Every signal changes in every step, and one service in a hundred is slow by turns. A figure is "
     "the median over 200 steps, in CPU time. Spans: messages of 8,184 spans in traces of 11, six services, 20 APIs; read and learnt from, by "
     "themselves (`cargo bench --bench spans`) and by the whole receiver over OTLP/gRPC on a socket (`cargo run --example flood`, 20 s), per second "
     "of CPU time of its thread. Of what is more than its memory is for, whole traces are left out."
@@ -61,7 +61,7 @@ def report(record, raw):
     for (controller, services, apis), runs in cases.items():
         if services == LARGE:
             took_ms = middle([run["p50_us"] / 1e3 for run in runs])
-            what = f"a step of `{controller}`, {services:,} services, {apis:,} APIs, up to {clusters(runs)} clusters, ms"
+            what = f"a step of `{controller}`, {services:,} services, {apis:,} APIs, {clusters(runs)} clusters, ms"
             record.target(what, f"<= {MOST_MS:g}", f"{took_ms:.1f}", took_ms <= MOST_MS)
     floods = [run for run in raw if run.get("what") == "flood"]
     per_s, mib = middle([run["spans_per_cpu_s"] for run in floods]), max(run["peak_rss_mib"] for run in floods)
@@ -91,7 +91,7 @@ def report(record, raw):
 
 
 def clusters(runs):
-    """The most that there were in a step."""
+    """How many there are in most steps."""
     return f"{max(run['clusters'] for run in runs):,}"
 
 
