@@ -18,8 +18,9 @@ mod message;
 
 fn spans(criterion: &mut Criterion) {
     let mut message = message::Numbered::new(8_192);
+    let spans = message.spans() as u64;
     let mut group = criterion.benchmark_group("spans");
-    group.throughput(Throughput::Elements(8_192));
+    group.throughput(Throughput::Elements(spans));
     group.bench_function("generated types, read", |bench| {
         bench.iter(|| {
             ExportTraceServiceRequest::decode(black_box(message.bytes()))
@@ -42,7 +43,7 @@ fn spans(criterion: &mut Criterion) {
                 },
                 |bytes| {
                     // As if 200,000 came a second.
-                    now += Nanos::from_micros(8_192 * 5);
+                    now += Nanos::from_micros(spans * 5);
                     receiver.take(now, Format::Protobuf, is_packed, bytes).expect("it is sound");
                     receiver.learner.tick(now);
                 },

@@ -43,7 +43,6 @@ impl Numbered {
     }
 
     /// Spans in it.
-    #[allow(dead_code)] // The bench is given the number.
     pub fn spans(&self) -> usize {
         self.places.len()
     }
