@@ -107,7 +107,7 @@ script() {
   return "$code"
 }
 
-# cases: every case that there is but the heavy ones, in its quick form. Fails where the agent ends another than the culprit, or does not end that one.
+# cases: every case that there is but the heavy ones, in its quick form. Fails where the agent ends another than the culprit, task or request, or does not end that one, or where requests are dropped.
 cases() {
   local name code=0
   for name in $(./target/release/plimsoll case list --json | python3 -c 'import json, sys; print(*(c["case"] for c in json.load(sys.stdin)["cases"] if not c["heavy"]))'); do

@@ -1,5 +1,7 @@
 //! The cases there are.
 
+use std::fs;
+
 use plimsoll_core::config::case::{Case, CaseFile};
 use plimsoll_core::config::parse;
 
@@ -10,9 +12,12 @@ macro_rules! files {
 /// Name and file, in the order of the list.
 const FILES: &[(&str, &str)] = files! {
     "c1"
+    "c2"
     "c4"
+    "c5"
     "c6"
     "c7"
+    "c8"
     "c9"
     "c12"
     "c13"
@@ -32,18 +37,25 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|&(name, _)| name)
 }
 
-/// The case of this name.
+/// The case of this name, or in this file, by its ending.
 ///
 /// # Errors
-/// Where there is none; which there are.
+/// Where there is none; which there are. What is wrong in the file.
 pub fn find(name: &str) -> Result<CaseFile, String> {
+    let read = |text: &str, file: &str| {
+        let Case(case) = parse(text, file).map_err(|e| e.to_string())?.0;
+        Ok(case)
+    };
+    if name.ends_with(".toml") {
+        let text = fs::read_to_string(name).map_err(|e| format!("cannot read {name}: {e}"))?;
+        return read(&text, name);
+    }
     let found = FILES.iter().find(|&&(known, _)| known == name);
     let (_, text) = found.ok_or_else(|| {
         let all: Vec<&str> = names().collect();
-        format!("there is no case `{name}`; write one of {}", all.join(", "))
+        format!("there is no case `{name}`; write one of {}, or a file as in mine.toml", all.join(", "))
     })?;
-    let (Case(file), _) = parse::<Case>(text, &format!("cases/{name}.toml")).map_err(|e| e.to_string())?;
-    Ok(file)
+    read(text, &format!("cases/{name}.toml"))
 }
 
 #[cfg(test)]
@@ -58,6 +70,14 @@ mod tests {
         }
         let error = find("c99").unwrap_err();
         assert!(error.starts_with("there is no case `c99`; write one of c1, "), "{error}");
+    }
+
+    #[test]
+    fn a_file_is_as_good_as_a_name() {
+        let ours = find(concat!(env!("CARGO_MANIFEST_DIR"), "/../../cases/c6.toml")).unwrap();
+        assert_eq!(ours.title, find("c6").unwrap().title);
+        let error = find("nowhere/c6.toml").unwrap_err();
+        assert!(error.starts_with("cannot read nowhere/c6.toml: "), "{error}");
     }
 
     #[test]

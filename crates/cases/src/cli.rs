@@ -35,7 +35,8 @@ enum Command {
     /// Run cases: undisturbed first, then with each remedy, each on a server of its own.
     ///
     /// It installs nothing, and says which package is missing. The server is private, on loopback and in a directory for temporary
-    /// files, and ends with this command. Fails if the agent ends anybody but the culprit, or does not end that one.
+    /// files, and ends with this command. Fails if the agent ends anybody but the culprit, task or request,
+    /// if it does not end that one, or if requests are dropped (0.01 % and more).
     Run(RunArgs),
     /// Write a page of the docs from what `run --out DIR` has left.
     Report {
@@ -46,7 +47,7 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct RunArgs {
-    /// Their names.
+    /// Their names, or files of your own: `c4`, `mine/ours.toml`.
     #[arg(required_unless_present = "all")]
     case: Vec<String>,
     /// All of them, one after the other; one that cannot run here is left out, and says why.
@@ -145,6 +146,8 @@ async fn run_cases(args: &RunArgs) -> Result<ExitCode, String> {
     cases.retain(|(_, case)| !args.all || args.heavy || case.heavy == Switch::No);
     let mut well = true;
     for (name, case) in &cases {
+        // Of a file, what is before its ending.
+        let name = Path::new(name).file_stem().and_then(|stem| stem.to_str()).unwrap_or(name);
         let mut report = Report::new(name, case, &plan);
         if let Err(why) = run_case(args, case, &plan, &mut report).await {
             eprintln!("plimsoll case: {name}: {why}");
@@ -158,7 +161,8 @@ async fn run_cases(args: &RunArgs) -> Result<ExitCode, String> {
             false if report.repetitions.is_empty() => {}
             false => println!("{}", show::text(&report)),
         }
-        well &= report.failed.is_none() && report.runs_with(Remedy::Plimsoll.as_str()).all(|run| run.right);
+        well &= report.failed.is_none()
+            && report.runs_with(Remedy::Plimsoll.as_str()).all(|run| run.harms().is_empty());
     }
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use crate::run::{Outcome, Plan, Remedy};
 
-/// Around the trigger: what is left out of some figures begins with it and lasts so long.
+/// Around the trouble: what is left out of some figures lasts so long. It begins with the trigger, or where the objective is missed later than
+/// that, twice the objective before, when those came who were the first to be late.
 const AROUND: Nanos = Nanos::from_secs(2);
 /// What must hold with the agent: of the undisturbed throughput at least, of its p99 without those two seconds at most, requests that are not
 /// answered at most, in percent.
@@ -31,7 +32,7 @@ pub struct Judged {
     pub throughput_norm: f64,
     /// The 99th percentile, likewise.
     pub p99_norm: Option<f64>,
-    /// Likewise, of the requests that came at other times than the two seconds from the trigger on; in the undisturbed run, too.
+    /// Likewise, of the requests that came at other times than the two seconds from the beginning of the trouble on; in the undisturbed run, too.
     pub p99_norm_without_2s: Option<f64>,
     /// Requests that were not answered.
     pub dropped_pct: f64,
@@ -95,10 +96,12 @@ pub struct Cancelled {
 pub fn judge(case: &CaseFile, plan: &Plan, remedy: Option<Remedy>, run: &Outcome, calm: &Outcome) -> Judged {
     let all = |run: &Outcome| Figures::between(&run.requests, Nanos::ZERO, plan.length);
     let (figures, usual) = (all(run), all(calm));
-    let (elsewhere, usual_elsewhere) = (elsewhere(plan, run), elsewhere(plan, calm));
     let is_in_time = |it: &&Request| it.outcome == Became::Ok && it.latency <= case.slo;
     let in_time = |run: &Outcome| run.requests.iter().filter(is_in_time).count();
     let missed = missed(&run.requests, case.slo, plan.trigger_at).filter(|_| remedy.is_some());
+    let trouble =
+        missed.map_or(plan.trigger_at, |missed| missed.since(case.slo + case.slo).max(plan.trigger_at));
+    let [elsewhere, usual_elsewhere] = [run, calm].map(|run| elsewhere(plan, run, trouble));
     let is_over =
         missed.and_then(|missed| over(&run.requests, case.slo, missed)).filter(|&over| over < plan.length);
     let first = run.endings.iter().filter(|task| task.was_ended()).map(|task| task.to).min();
@@ -143,26 +146,37 @@ pub fn judge(case: &CaseFile, plan: &Plan, remedy: Option<Remedy>, run: &Outcome
 impl Judged {
     /// What must hold with an agent and does not, in words.
     pub fn falls_short(&self) -> Vec<String> {
-        let mut short = Vec::new();
-        if !self.right {
-            short.push("another than the culprit was ended, or the culprit was not".to_owned());
-        }
+        let mut short = self.harms();
         if self.throughput_norm < THROUGHPUT {
             short.push(format!("throughput {:.3} of {THROUGHPUT}", self.throughput_norm));
         }
         if let Some(p99) = self.p99_norm_without_2s.filter(|&p99| p99 > P99) {
             short.push(format!("p99 without two seconds {p99:.2} of {P99}"));
         }
-        if self.dropped_pct >= DROPPED_PCT {
-            short.push(format!("{:.3} % of requests dropped, of {DROPPED_PCT} %", self.dropped_pct));
-        }
         short
+    }
+
+    /// What an agent has done that it must not, or has left undone, however busy the machine: by this, not by how fast it was, a run fails.
+    pub fn harms(&self) -> Vec<String> {
+        let mut harms = Vec::new();
+        if !self.right {
+            harms.push("another task than the culprit was ended, or the culprit was not".to_owned());
+        }
+        match self.requests_ended {
+            0 => {}
+            1 => harms.push("a request was ended that had done nothing".to_owned()),
+            ended => harms.push(format!("{ended} requests were ended that had done nothing")),
+        }
+        if self.dropped_pct >= DROPPED_PCT {
+            harms.push(format!("{:.3} % of requests dropped, of {DROPPED_PCT} %", self.dropped_pct));
+        }
+        harms
     }
 }
 
-/// Of the requests that came at other times than around the trigger.
-fn elsewhere(plan: &Plan, run: &Outcome) -> Figures {
-    let around = plan.trigger_at..plan.trigger_at + AROUND;
+/// Of the requests that came at other times than around the trouble.
+fn elsewhere(plan: &Plan, run: &Outcome, trouble: Nanos) -> Figures {
+    let around = trouble..trouble + AROUND;
     Figures::of(
         run.requests.iter().filter(|request| !around.contains(&request.at)),
         plan.length.since(AROUND),
@@ -271,7 +285,21 @@ mod tests {
         let judged = judge(&case, &plan(), Some(Remedy::None), &bad, &run(0, None));
         assert_eq!((judged.right, judged.requests_ended, judged.recovery_s), (false, 1, None));
         assert!((judged.dropped_pct - 0.2).abs() < 1e-9);
-        assert_eq!(judged.falls_short().len(), 3, "{:?}", judged.falls_short());
+        assert_eq!(judged.falls_short().len(), 4, "{:?}", judged.falls_short());
+        assert_eq!(judged.harms().len(), 3, "{:?}", judged.harms());
+    }
+
+    #[test]
+    fn a_request_that_was_ended_for_the_culprit_is_a_harm() {
+        let case = catalog::find("c6").unwrap();
+        let mut harmed = run(300, Some(How::Cancelled));
+        harmed.requests[500].outcome = Became::Failed(*b"57014");
+        let judged = judge(&case, &plan(), Some(Remedy::Plimsoll), &harmed, &run(0, None));
+        assert!(judged.right);
+        assert_eq!(
+            judged.harms(),
+            ["a request was ended that had done nothing", "0.100 % of requests dropped, of 0.01 %"]
+        );
     }
 
     #[test]

@@ -14,7 +14,7 @@ const BEHIND: f64 = 0.01;
 const AHEAD: f64 = 0.10;
 /// What is told of a remedy.
 const COLUMNS: &str = "Goodput is requests that were answered within the objective, throughput those that were answered at all; both are parts of the undisturbed \
-    run's, and p99 is a multiple of its, once of the whole run and once without the two seconds from the trigger on. Dropped are requests that were \
+    run's, and p99 is a multiple of its, once of the whole run and once without the two seconds from the beginning of the trouble on. Dropped are requests that were \
     not answered: refused because too many waited, ended, or without an answer five seconds after the run. Action is the time from the \
     first moment at which the objective was missed to the end of the first task, recovery the time from then until the last late request was over. \
     Of several runs the median, and from where to where they were. What remedies are: `none`, nobody does anything; `plimsoll`, the agent with \
@@ -109,7 +109,7 @@ fn verdict(ran: &[&Report]) -> String {
         .collect();
     let ahead = against.iter().filter(|(_, ours, best)| *ours >= best * (1.0 + AHEAD)).count();
     format!(
-        "With the agent throughput is to be at least {:.0} % of the undisturbed, p99 at most {P99} times as long without the two seconds from the trigger on, \
+        "With the agent throughput is to be at least {:.0} % of the undisturbed, p99 at most {P99} times as long without two seconds from the beginning of the trouble on, \
          and less than {DROPPED_PCT} % of the requests unanswered; the culprit is to be ended and nobody else. All of it holds in every run of {} of {} cases.\n\n\
          Beside the best of {}: at least {:.0} % ahead in {ahead} of {} cases; more than {:.0} % behind in {}.\n",
         100.0 * THROUGHPUT,
