@@ -16,6 +16,8 @@ const FILES: &[(&str, &str)] = files! {
     "c9"
     "c12"
     "c13"
+    "c14"
+    "c15"
     "c16"
     "c17"
     "c18"
