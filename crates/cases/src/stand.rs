@@ -25,7 +25,7 @@ const APP: &str = "app";
 const DATABASE: &str = "shop";
 /// What the pool of a Solr is called, and how many queries it has at once.
 const POOL: &str = "solr";
-const WORKERS: u32 = 8;
+const WORKERS: u32 = 16;
 
 /// A running server. Dropped, it ends and leaves nothing behind.
 pub enum Stand {

@@ -22,6 +22,7 @@ pub fn path(pool: &str, server: &str) -> String {
 pub struct Queries {
     slots: u64,
     at_us: i64,
+    began_us: i64,
     #[serde(flatten)]
     counts: Counts,
     queries: Vec<Query>,
@@ -43,6 +44,8 @@ struct Query {
 pub struct Listed {
     /// The time of whoever says so.
     pub at: Stamp,
+    /// When that began.
+    pub began: Stamp,
     /// Queries that have a thread at most.
     pub threads: u64,
     /// What has been answered.
@@ -83,7 +86,7 @@ impl Row {
 impl Queries {
     /// What there is.
     pub fn listed(self) -> Listed {
-        let Queries { slots, at_us, counts, queries } = self;
+        let Queries { slots, at_us, began_us, counts, queries } = self;
         let rows = queries.into_iter().map(|query| Row {
             pid: query.number,
             id: query.id,
@@ -93,7 +96,7 @@ impl Queries {
             form: query.form,
             client: Some(query.client),
         });
-        Listed { at: Stamp(at_us), threads: slots, counts, rows: rows.collect() }
+        Listed { at: Stamp(at_us), began: Stamp(began_us), threads: slots, counts, rows: rows.collect() }
     }
 }
 
@@ -150,7 +153,8 @@ mod tests {
         let (uri, client) = ("/solr/items/select?q=user:hush".parse().unwrap(), "127.0.0.1".parse().unwrap());
         let query = queries.arrive(&http::Method::GET, &uri, 0, client, Nanos::ZERO).unwrap();
         let said = serde_json::to_vec(&queries.view("shop", 8, None)).unwrap();
-        let Listed { at, threads, counts, rows } = serde_json::from_slice::<Queries>(&said).unwrap().listed();
+        let Listed { at, threads, counts, rows, .. } =
+            serde_json::from_slice::<Queries>(&said).unwrap().listed();
         assert_eq!((threads, counts), (8, Counts::default()));
         let [row] = &rows[..] else { panic!("{rows:?}") };
         assert_eq!((row.pid, &*row.core, row.waits), (1, "/solr/items", true));

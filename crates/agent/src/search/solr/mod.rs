@@ -127,11 +127,8 @@ impl Adapter for Solr {
     async fn look(&mut self, glance: Glance) -> Result<Seen, String> {
         let question = if self.sentry.is_some() { METRICS } else { OF_CORES };
         let metrics: Metrics = self.connection.get(question).await?;
-        let Listed { at, threads, counts, rows } = match &mut self.sentry {
-            Some((sentry, path)) => {
-                let listed = sentry.get::<list::Queries>(path).await;
-                listed.map_err(|why| why.replace("the node", "the sentry"))?.listed()
-            }
+        let Listed { at, began, threads, counts, rows } = match &mut self.sentry {
+            Some((sentry, path)) => passing(sentry, path).await?,
             None => self.marked(&metrics, glance.now).await?,
         };
         let change = self.figures.look(at, &metrics, threads, counts);
@@ -151,7 +148,8 @@ impl Adapter for Solr {
         let ids: HashSet<Pid> = self.rows.keys().copied().collect();
         Ok(Seen {
             at,
-            began: self.began,
+            // Numbers and counts are those of whoever began last.
+            began: began.max(self.began),
             requests: counts.answered,
             // Those that it has counted have begun something and are gone.
             moved: change.requests + new,
@@ -246,8 +244,26 @@ impl Solr {
                 (core.clone(), id.clone(), asked.as_str().unwrap_or_default().to_owned())
             }));
         }
-        Ok(Listed { at, threads: THREADS, counts: metrics.counts(), rows: self.names.rows(running, at) })
+        Ok(Listed {
+            at,
+            began: self.began,
+            threads: THREADS,
+            counts: metrics.counts(),
+            rows: self.names.rows(running, at),
+        })
     }
+}
+
+/// The queries that pass the sentry.
+async fn passing(sentry: &mut Connection, path: &str) -> Result<Listed, String> {
+    let of_sentry = |why: String| why.replace("the node", "the sentry");
+    let answer = sentry.ask(Method::GET, path).await.map_err(of_sentry)?;
+    if answer.status.is_success() {
+        return answer.read::<list::Queries>().map(list::Queries::listed).map_err(of_sentry);
+    }
+    let said: Value = answer.read().unwrap_or_default();
+    let why = said["error"].as_str().unwrap_or("it wants its admin_token, or knows of no Solr");
+    Err(format!("the sentry says {}: {why}", answer.status.as_u16()))
 }
 
 /// The version in words.
