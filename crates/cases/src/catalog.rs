@@ -17,7 +17,6 @@ const FILES: &[(&str, &str)] = files! {
     "c12"
     "c13"
     "c14"
-    "c15"
     "c16"
     "c17"
     "c18"

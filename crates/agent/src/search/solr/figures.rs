@@ -105,7 +105,8 @@ impl Figures {
         let heap = metrics.jvm("memory.heap.max");
         let Some(last) = self.last.replace(now) else { return Change { heap, ..Change::default() } };
         let elapsed_ns = at.since_ns(last.at);
-        let seconds = (elapsed_ns as f64 / 1e9).max(1e-6);
+        let elapsed = elapsed_ns.max(1) as f64;
+        let seconds = elapsed / 1e9;
         let since = |now: u64, last: u64| now.saturating_sub(last);
         let answered = since(counts.answered, last.counts.answered);
         if answered > 0 {
@@ -124,8 +125,8 @@ impl Figures {
             requests: answered,
             search: Did { threads, ended: answered, ended_ns: served_ns },
             write: Did::default(),
-            processors: since(now.cpu_ns, last.cpu_ns) as f64 / 1e9 / seconds,
-            collecting: (collected_ms as f64 / 1e3 / seconds).min(1.0),
+            processors: since(now.cpu_ns, last.cpu_ns) as f64 / elapsed,
+            collecting: (collected_ms as f64 * 1e6 / elapsed).min(1.0),
             allocated_per_s: self.allocated_per_s,
             heap,
             mean_ns: self.mean_ns,
