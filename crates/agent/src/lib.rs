@@ -6,6 +6,7 @@
 //!  PostgreSQL,|      ^                                    '--> cancel: over the application's socket,
 //!  MariaDB,   |      |                                                 with pg_cancel_backend, KILL,
 //!  OpenSearch,|      |                                                 POST /_tasks/ID/_cancel,
+//!  Solr,      |      |                                                 GET /solr/NAME/tasks/cancel,
 //!  php-fpm ---'      '------------ outcome ---------------'            a signal to a worker
 //! ```
 //!

@@ -18,7 +18,7 @@ use crate::ledger::scan;
 use crate::mariadb::MariaDb;
 use crate::postgres::Postgres;
 use crate::record::Recorder;
-use crate::search::{Elasticsearch, OpenSearch};
+use crate::search::{Elasticsearch, OpenSearch, Solr};
 use crate::server::{Adapter, Server};
 use crate::status::Board;
 use crate::watch::{Outlets, Promise, Watch};
@@ -45,7 +45,7 @@ pub fn run(options: Options) -> Result<(), String> {
     let Options { config, events, record } = options;
     if config.apps.is_empty() && config.databases.is_empty() && config.herald.reader == HeraldReader::Off {
         return Err(
-            "there is nothing to watch; add [app.NAME] for a program that keeps a ledger, or a table for a server, as [postgres.NAME], [mariadb.NAME], [opensearch.NAME], [elasticsearch.NAME], [phpfpm.NAME] or [httpd.NAME], or have the host read: remove reader = \"off\" of [herald]"
+            "there is nothing to watch; add [app.NAME] for a program that keeps a ledger, or a table for a server, as [postgres.NAME], [mariadb.NAME], [opensearch.NAME], [elasticsearch.NAME], [solr.NAME], [phpfpm.NAME] or [httpd.NAME], or have the host read: remove reader = \"off\" of [herald]"
                 .to_owned(),
         );
     }
@@ -94,6 +94,7 @@ async fn watch(config: Config, events: Events, recorder: Option<Recorder>) -> Re
             DatabaseKind::Elasticsearch { .. } => {
                 tokio::task::spawn_local(keep_watching::<Elasticsearch>(database, outlets))
             }
+            DatabaseKind::Solr { .. } => tokio::task::spawn_local(keep_watching::<Solr>(database, outlets)),
             DatabaseKind::PhpFpm { .. } => {
                 tokio::task::spawn_local(keep_watching::<PhpFpm>(database, outlets))
             }
@@ -127,6 +128,7 @@ fn check(database: &Database) -> Result<(), String> {
         DatabaseKind::Elasticsearch { .. } => {
             (Elasticsearch::SOURCE, Elasticsearch::target(database).map(drop))
         }
+        DatabaseKind::Solr { .. } => (Solr::SOURCE, Solr::target(database).map(drop)),
         DatabaseKind::PhpFpm { .. } => (PhpFpm::SOURCE, PhpFpm::target(database).map(drop)),
         DatabaseKind::Httpd => (Apache::SOURCE, Apache::target(database).map(drop)),
     };

@@ -17,7 +17,7 @@ pub async fn steer(database: Database, controller: impl Controller) -> String {
     match database.kind {
         DatabaseKind::Postgres { .. } => steer_by::<Postgres>(database, controller).await,
         DatabaseKind::MariaDb => steer_by::<MariaDb>(database, controller).await,
-        DatabaseKind::OpenSearch { .. } | DatabaseKind::Elasticsearch { .. } => {
+        DatabaseKind::OpenSearch { .. } | DatabaseKind::Elasticsearch { .. } | DatabaseKind::Solr { .. } => {
             "in a search engine nobody is seen to wait for a lock".to_owned()
         }
         DatabaseKind::PhpFpm { .. } | DatabaseKind::Httpd => {

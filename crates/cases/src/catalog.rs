@@ -21,6 +21,7 @@ const FILES: &[(&str, &str)] = files! {
     "c9"
     "c12"
     "c13"
+    "c14"
     "c16"
     "c17"
     "c18"

@@ -1,5 +1,6 @@
 //! A server of any kind, ready for a case: its tables filled, its users made.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use plimsoll_core::config::Escalate;
@@ -22,6 +23,9 @@ use plimsoll_testbed::{etcd, mariadb, postgres};
 const APP: &str = "app";
 /// Where they are, in a MariaDB.
 const DATABASE: &str = "shop";
+/// What the pool of a Solr is called, and how many queries it has at once.
+const POOL: &str = "solr";
+const WORKERS: u32 = 16;
 
 /// A running server. Dropped, it ends and leaves nothing behind.
 pub enum Stand {
@@ -31,6 +35,8 @@ pub enum Stand {
     MariaDb(mariadb::Server),
     /// OpenSearch or Elasticsearch.
     Search(search::Server),
+    /// A Solr, and the sentry in front of it, if there is one, with where that listens.
+    Solr(search::Server, Option<(Agent, SocketAddr)>),
     /// A web site in PHP.
     Site(Site),
     /// etcd, and whom clients ask: itself, or a sentry in front of it.
@@ -52,6 +58,7 @@ impl Stand {
             ServerKind::MariaDb => mariadb::Server::is_there(&mariadb::Options::default()),
             ServerKind::OpenSearch => search::Server::is_there(Product::OpenSearch),
             ServerKind::Elasticsearch => search::Server::is_there(Product::Elasticsearch),
+            ServerKind::Solr => search::Server::is_there(Product::Solr),
             ServerKind::Httpd => Site::is_there(Php::Httpd),
             ServerKind::PhpFpm => Site::is_there(Php::Fpm),
             ServerKind::Etcd => etcd::Server::is_there(),
@@ -110,8 +117,16 @@ impl Stand {
                 server.disk.as_ref().map_or(Ok(()), |disk| stand.slow_down(speed(disk)))?;
                 Ok(Stand::MariaDb(stand))
             }
-            ServerKind::OpenSearch => Stand::search(Product::OpenSearch, settings, case).await,
-            ServerKind::Elasticsearch => Stand::search(Product::Elasticsearch, settings, case).await,
+            ServerKind::OpenSearch => {
+                Stand::search(Product::OpenSearch, settings, case).await.map(Stand::Search)
+            }
+            ServerKind::Elasticsearch => {
+                Stand::search(Product::Elasticsearch, settings, case).await.map(Stand::Search)
+            }
+            ServerKind::Solr => {
+                let stand = Stand::search(Product::Solr, settings, case).await?;
+                Ok(Stand::Solr(stand, None))
+            }
             ServerKind::Httpd => Site::start(Php::Httpd, settings, pages(case)?).map(Stand::Site),
             ServerKind::PhpFpm => Site::start(Php::Fpm, settings, pages(case)?).map(Stand::Site),
             ServerKind::Etcd => {
@@ -131,12 +146,12 @@ impl Stand {
         product: Product,
         settings: Vec<(String, String)>,
         case: &CaseFile,
-    ) -> Result<Stand, String> {
+    ) -> Result<search::Server, String> {
         let stand = search::Server::start(product, &settings).await?;
         fill(&stand.http(), case).await?;
         // What was filled is there for who searches, and written, now.
         stand.settle().await?;
-        Ok(Stand::Search(stand))
+        Ok(stand)
     }
 
     /// Runs statements as its administrator.
@@ -157,7 +172,7 @@ impl Stand {
                     session.run(statement).await?;
                 }
             }
-            Stand::Search(server) => call(&server.http(), statements).await?,
+            Stand::Search(server) | Stand::Solr(server, _) => call(&server.http(), statements).await?,
             Stand::Site(_) if statements.is_empty() => {}
             Stand::Site(site) => {
                 let lines = statements.iter().map(|line| line.parse::<Setting>());
@@ -192,7 +207,7 @@ impl Stand {
                 let version = session.texts("select version()").await?;
                 Ok(format!("MariaDB {}", version.first().map_or("", String::as_str)))
             }
-            Stand::Search(server) => server.version().await,
+            Stand::Search(server) | Stand::Solr(server, _) => server.version().await,
             Stand::Site(site) => site.version(),
             Stand::Etcd(server, _) => server.version(),
         }
@@ -206,9 +221,19 @@ impl Stand {
     pub fn watch(&mut self, case: &CaseFile, program: &Path) -> Result<Agent, String> {
         let tables = self.watched(case, case.escalate);
         if let Stand::Etcd(_, target) = self {
-            let (sentry, address) = Agent::sentry(program, &tables)?;
+            let (sentry, address, _) = Agent::sentry(program, &tables)?;
             target.address = address;
             return Ok(sentry);
+        }
+        if let Stand::Solr(server, sentry) = self {
+            let pool = format!(
+                "[pool.{POOL}]\nservers = [\"{}\"]\nworkers = {WORKERS}\nsolr = {{}}\n",
+                server.http().address
+            );
+            let (process, address, admin) = Agent::sentry(program, &pool)?;
+            *sentry = Some((process, address));
+            let tables = format!("[sentry]\nadmin = \"{admin}\"\n\n{pool}\n{tables}pool = \"{POOL}\"\n");
+            return Agent::start(program, &tables);
         }
         Agent::start(program, &tables)
     }
@@ -225,7 +250,7 @@ impl Stand {
                 let dsn = server.url(ROLE);
                 ("mariadb", format!("dsn = \"{dsn}\"\nescalate = \"{escalate}\""))
             }
-            Stand::Search(server) => {
+            Stand::Search(server) | Stand::Solr(server, _) => {
                 (case.server.kind.as_str(), format!("url = \"http://{}\"", server.http().address))
             }
             Stand::Site(site) => site.watched(),
@@ -246,6 +271,7 @@ impl Stand {
     pub async fn load(&self, load: Load) -> Result<Loading, String> {
         match self {
             Stand::Search(server) => load.start(server.http()).await,
+            Stand::Solr(server, sentry) => load.start(asked(server, sentry.as_ref())).await,
             Stand::Site(site) => load.start(site.http()).await,
             Stand::Etcd(_, target) => load.start(target.clone()).await,
             Stand::Postgres(server) => {
@@ -283,10 +309,19 @@ impl Stand {
                 Task::start(&options, name, steps, clock).await
             }
             Stand::Search(server) => Task::start(&server.http(), name, steps, clock).await,
+            Stand::Solr(server, sentry) => {
+                Task::start(&asked(server, sentry.as_ref()), name, steps, clock).await
+            }
             Stand::Site(site) => Task::start(&site.http(), name, steps, clock).await,
             Stand::Etcd(_, target) => Task::start(target, name, steps, clock).await,
         }
     }
+}
+
+/// Whom the clients of a Solr ask.
+fn asked(server: &search::Server, sentry: Option<&(Agent, SocketAddr)>) -> Http {
+    let http = server.http();
+    Http { address: sentry.map_or(http.address, |&(_, address)| address), ..http }
 }
 
 fn speed(disk: &CaseDisk) -> Disk {

@@ -18,6 +18,7 @@ pub mod replay;
 pub mod server;
 pub mod share;
 pub mod slots;
+pub mod solr;
 pub mod state;
 pub mod stats;
 pub mod supervisor;

@@ -27,6 +27,7 @@ use crate::nucleus::lesson::Lesson;
 use crate::pool::Pool;
 use crate::rerun;
 use crate::server::{Lease, Server};
+use crate::solr::Query;
 use crate::stats::Failure;
 use crate::thread::View;
 use crate::ticket::{STREAM, Ticket};
@@ -73,6 +74,8 @@ pub struct Passage {
     pub lasts: bool,
     /// What it is among those that are under way at an etcd.
     pub call: Option<Call>,
+    /// What it is among those that are under way at a Solr.
+    pub query: Option<Query>,
     /// The server that has it, or may have.
     pub server: RefCell<Option<Arc<Server>>>,
 }
@@ -198,6 +201,9 @@ impl Passage {
         if let Some(deadline) = &self.deadline {
             deadline.forward(&mut head.headers, clock::coarse());
         }
+        if let Some(query) = &self.query {
+            query.mark(&mut head);
+        }
         head.extensions.clear();
         (Request::from_parts(head, body), host)
     }
@@ -221,6 +227,9 @@ impl Passage {
             };
             self.server.replace(Some(Arc::clone(lease.server())));
             address(&mut request, host.as_ref(), lease.server(), &link);
+            if let Some(query) = &self.query {
+                query.sent(lease.server(), clock::coarse());
+            }
             let idle = link.was_idle(clock::coarse());
             let spare = if idle > STALE { copy(&request) } else { None };
             let broken = match link.send(request).await {
@@ -336,6 +345,9 @@ impl Passage {
     ) -> Response<ResponseBody> {
         let (mut head, incoming) = response.into_parts();
         let (pool, now) = (self.pool(), clock::refresh());
+        if let Some(query) = &self.query {
+            query.answered(now);
+        }
         headers::prepare_response(&mut head.headers);
         let mut lesson = Lesson::about(self.kind);
         lesson.hear(&mut head.headers, lease.server(), &pool.reports, now);

@@ -30,6 +30,7 @@ use crate::record::{self, Gate, Recorder};
 use crate::rerun::Reruns;
 use crate::retry::RetryBudget;
 use crate::slots::Slots;
+use crate::solr::Queries;
 use crate::{clock, tls};
 
 /// Where `workers = "adaptive"` begins, for each server, and what it never exceeds.
@@ -200,6 +201,8 @@ pub struct Pool {
     pub reports: nucleus::Counts,
     /// What is under way, if they are an etcd.
     pub etcd: Option<Arc<Guard>>,
+    /// Likewise, if they are Solrs.
+    pub solr: Option<Arc<Queries>>,
     /// How servers that speak TLS are spoken to, once there is one.
     tls: OnceLock<Arc<ClientConfig>>,
     definition: Definition,
@@ -247,6 +250,7 @@ impl Pool {
             stretch: nucleus::stretch::Stretch::default(),
             reports: nucleus::Counts::default(),
             etcd: definition.etcd.clone().map(|etcd| Arc::new(Guard::new(etcd))),
+            solr: config.solr.clone().map(|solr| Arc::new(Queries::new(solr))),
             tls: OnceLock::new(),
             withheld: AtomicU32::new(0),
             leaving: AtomicU32::new(0),

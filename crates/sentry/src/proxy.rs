@@ -74,6 +74,9 @@ async fn respond(
         kind: kind(request.method().as_str(), request.uri().path(), pattern),
     };
 
+    let query = view.pool(class).solr.as_ref().and_then(|queries| {
+        queries.arrive(request.method(), request.uri(), client.thread.id, client.peer, now)
+    });
     let method = view.pool(class).etcd.as_ref().filter(|_| grpc).map(|_| Method::of(request.uri().path()));
     let lasts = method == Some(Method::Other);
     let admission = match lasts {
@@ -93,6 +96,7 @@ async fn respond(
     };
     let passage = Passage {
         call: view.pool(class).etcd.as_ref().zip(method).and_then(begin),
+        query,
         lasts,
         client: Rc::clone(client),
         view,

@@ -39,16 +39,18 @@ impl Agent {
         })
     }
 
-    /// Starts the `sentry` of this program, with tables of a config that say what it protects, and waits until it listens. Also returns where.
+    /// Starts the `sentry` of this program, with tables of a config that say what it protects, and waits until it listens. Also returns
+    /// where, and its admin address.
     ///
     /// # Errors
     /// Where its program does not start.
-    pub fn sentry(program: &Path, protected: &str) -> Result<(Agent, SocketAddr), String> {
+    pub fn sentry(program: &Path, protected: &str) -> Result<(Agent, SocketAddr, SocketAddr), String> {
         let ports = free_ports(2)?;
-        let (listen, admin) = (SocketAddr::from(([127, 0, 0, 1], ports.start)), ports.start + 1);
+        let [listen, admin] =
+            [ports.start, ports.start + 1].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         let mut sentry = Agent::run(program, "sentry", |events| {
             format!(
-                "[sentry]\nlisten = \"{listen}\"\nadmin = \"127.0.0.1:{admin}\"\ndrain_timeout = \"1s\"\nevents = \"{events}\"\n\n{protected}"
+                "[sentry]\nlisten = \"{listen}\"\nadmin = \"{admin}\"\ndrain_timeout = \"1s\"\nevents = \"{events}\"\n\n{protected}"
             )
         })?;
         let clock = Clock::start();
@@ -58,7 +60,7 @@ impl Agent {
             }
             clock.sleep_until(clock.now() + LOOK);
         }
-        Ok((sentry, listen))
+        Ok((sentry, listen, admin))
     }
 
     /// Runs a role with a config, which is told where events go.

@@ -1,5 +1,6 @@
 //! The connection to a node, and what its errors say.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use base64::Engine;
@@ -11,6 +12,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use percent_encoding::percent_decode_str;
+use plimsoll_core::config::Secret;
 use plimsoll_sentry::tls;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -53,16 +55,16 @@ pub struct Connection {
 }
 
 impl Target {
-    /// What a URL says; over TLS, a node is held to these certificates (PEM), or to those that the system trusts.
+    /// What a URL says, with the port if it has none; over TLS, a node is held to these certificates (PEM), or to those that the system trusts.
     ///
     /// # Errors
     /// What is wrong, without the URL.
-    pub fn read(url: &str, ca: Option<&[u8]>) -> Result<Target, String> {
+    pub fn read(url: &str, port: u16, ca: Option<&[u8]>) -> Result<Target, String> {
         let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
         let rest = rest.trim_end_matches('/');
         let (user, host) = rest.rsplit_once('@').map_or((None, rest), |(user, host)| (Some(user), host));
         let after = host.rsplit_once(']').map_or(host, |(_, after)| after);
-        let address = if after.contains(':') { host.to_owned() } else { format!("{host}:9200") };
+        let address = if after.contains(':') { host.to_owned() } else { format!("{host}:{port}") };
         let user = user.map(|user| percent_decode_str(user).decode_utf8()).transpose();
         let user = user.map_err(|_| "the name or the password is no text")?;
         let authorization = user.as_ref().map(|user| {
@@ -82,6 +84,30 @@ impl Target {
             _ => None,
         };
         Ok(Target { address, authorization: authorization.transpose()?, user: name, tls })
+    }
+
+    /// A sentry's admin address, with the token that has to be shown there.
+    ///
+    /// # Errors
+    /// Where the token cannot be sent.
+    pub fn sentry(admin: SocketAddr, token: Option<&Secret>) -> Result<Target, String> {
+        let shown = token.map(|token| {
+            let value = HeaderValue::try_from(format!("Bearer {}", token.reveal()));
+            let mut value = value.map_err(|_| "the sentry's `admin_token` cannot be sent".to_owned())?;
+            value.set_sensitive(true);
+            Ok::<_, String>(value)
+        });
+        Ok(Target { address: admin.to_string(), authorization: shown.transpose()?, user: None, tls: None })
+    }
+
+    /// Where it is, as it may be told.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Whether it is spoken to over TLS.
+    pub fn is_tls(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// Our name there, as people are told it.
@@ -226,25 +252,25 @@ mod tests {
 
     #[test]
     fn a_url_is_read_without_being_told() {
-        let target = Target::read("http://plimsoll:p%40ss@127.0.0.1:9201/", None).unwrap();
+        let target = Target::read("http://plimsoll:p%40ss@127.0.0.1:9201/", 9_200, None).unwrap();
         assert_eq!((target.address.as_str(), target.user()), ("127.0.0.1:9201", "plimsoll"));
         let header = target.authorization.unwrap();
         assert_eq!(header, format!("Basic {}", STANDARD.encode(b"plimsoll:p@ss")));
         assert!(header.is_sensitive() && target.tls.is_none());
-        let target = Target::read("http://[::1]", None).unwrap();
+        let target = Target::read("http://[::1]", 9_200, None).unwrap();
         assert_eq!((target.address.as_str(), target.user()), ("[::1]:9200", "nobody"));
         for (url, ca, said) in [
             ("http://hush:%ff@h", None, "no text"),
             ("https://u:hush@h", Some("hush"), "tls_ca: no certificate"),
         ] {
-            let error = Target::read(url, ca.map(str::as_bytes)).err().unwrap();
+            let error = Target::read(url, 9_200, ca.map(str::as_bytes)).err().unwrap();
             assert!(error.contains(said) && !error.contains("hush"), "{error}");
         }
     }
 
     #[tokio::test]
     async fn a_node_that_is_not_there_is_said_so() {
-        let target = Target::read("http://u:hush@127.0.0.1:9", None).unwrap();
+        let target = Target::read("http://u:hush@127.0.0.1:9", 9_200, None).unwrap();
         let error = Connection::open(&target).await.err().unwrap();
         assert!(error.contains("refused") && !error.contains("hush"), "{error}");
     }
@@ -274,9 +300,9 @@ mod tests {
                 stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n7").await.unwrap();
             }
         });
-        let target = Target::read(&url, Some(own.cert.pem().as_bytes())).unwrap();
+        let target = Target::read(&url, 9_200, Some(own.cert.pem().as_bytes())).unwrap();
         assert_eq!(Connection::open(&target).await.unwrap().get::<u8>("/").await, Ok(7));
-        let target = Target::read(&url, Some(other.cert.pem().as_bytes())).unwrap();
+        let target = Target::read(&url, 9_200, Some(other.cert.pem().as_bytes())).unwrap();
         let error = Connection::open(&target).await.err().unwrap();
         assert!(error.contains("no TLS with the node") && error.contains("tls_ca"), "{error}");
     }

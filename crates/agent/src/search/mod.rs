@@ -1,4 +1,4 @@
-//! A stock node of OpenSearch or Elasticsearch.
+//! A stock node of OpenSearch or Elasticsearch, and in a folder of its own a stock Solr, of which what is connected to and who has what is seen alike.
 //!
 //! | file | does |
 //! | --- | --- |
@@ -7,15 +7,17 @@
 //! | `figures` | what the node counts |
 //! | `takings` | from both: who has what of its threads, its processors and its heap |
 //! | `words` | tasks as they may be told |
+//! | `solr` | what Solr is asked, and what it and the sentry answer |
 
 mod connect;
 mod figures;
+mod solr;
 mod takings;
 mod tasks;
 mod words;
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
+use std::path::Path;
 
 use http::{Method, StatusCode};
 use plimsoll_core::Nanos;
@@ -30,12 +32,15 @@ use crate::server::{Adapter, Glance, Seen, Told};
 
 use self::connect::{Connection, Target};
 use self::figures::{Figures, STATS, Stats};
+pub use self::solr::Solr;
 use self::takings::Takings;
 use self::tasks::{LIST, List, Root};
 
 /// The oldest versions that show what is needed.
 const OLDEST_OPENSEARCH: (u32, u32) = (2, 0);
 const OLDEST_ELASTICSEARCH: (u32, u32) = (7, 10);
+/// Where a node listens, if it is not said.
+const PORT: u16 = 9_200;
 /// Tasks of which more is asked, to tell of them.
 const MOST_TOLD: usize = 32;
 
@@ -69,11 +74,7 @@ impl<const ELASTIC: bool> Adapter for Search<ELASTIC> {
         else {
             return Err("this is no table of a search engine".to_owned());
         };
-        let read = |path: &PathBuf| {
-            std::fs::read(path).map_err(|e| format!("`tls_ca`: cannot read {}: {e}", path.display()))
-        };
-        let ca = tls_ca.as_ref().map(read).transpose()?;
-        Target::read(settings.dsn.reveal(), ca.as_deref()).map_err(|why| format!("`url`: {why}"))
+        target(settings, PORT, tls_ca.as_deref())
     }
 
     async fn connect(target: &Target, _: Nanos) -> Result<Search<ELASTIC>, String> {
@@ -116,7 +117,7 @@ impl<const ELASTIC: bool> Adapter for Search<ELASTIC> {
             requests,
             // Those that it has counted have begun something and are gone.
             moved: change.requests + new,
-            backends: self.roots.values().map(backend).collect(),
+            backends: self.roots.values().map(|root| backend(root.id, root.began, root.kind)).collect(),
             locks: Vec::new(),
             progress: self.roots.values().filter_map(|root| Some((root.id, root.progress?))).collect(),
             did: HashMap::new(),
@@ -177,6 +178,15 @@ impl<const ELASTIC: bool> Adapter for Search<ELASTIC> {
     }
 }
 
+/// Where a node is that listens here if that is not said, and what it is held to.
+fn target(settings: &Database, port: u16, tls_ca: Option<&Path>) -> Result<Target, String> {
+    let read = |path: &Path| {
+        std::fs::read(path).map_err(|e| format!("`tls_ca`: cannot read {}: {e}", path.display()))
+    };
+    let ca = tls_ca.map(read).transpose()?;
+    Target::read(settings.dsn.reveal(), port, ca.as_deref()).map_err(|why| format!("`url`: {why}"))
+}
+
 /// What is asked of the node when it is connected to.
 const NODE: &str = "/_nodes/_local/os?filter_path=nodes.*.os.allocated_processors";
 
@@ -231,19 +241,19 @@ async fn powerless(
     }))
 }
 
-fn backend(root: &Root) -> Backend {
+fn backend(pid: Pid, began: Stamp, kind: Option<&str>) -> Backend {
     Backend {
-        pid: root.id,
+        pid,
         process: None,
         database: 0,
         user: 0,
         state: State::Active,
         waits: None,
         xact: None,
-        query: Some(root.began),
+        query: Some(began),
         began: Stamp(0),
-        changed: Some(root.began),
-        kind: root.kind.map(str::to_owned),
+        changed: Some(began),
+        kind: kind.map(str::to_owned),
         replays: false,
         writes: false,
         keeps: false,

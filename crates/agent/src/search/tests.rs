@@ -32,13 +32,14 @@ const SEARCHES: &str = r#"{"tasks":[
     {"id":9,"action":"indices:admin/forcemerge","start_time_in_millis":1700000000000,"running_time_in_nanos":1,"cancellable":false}]}"#;
 
 /// What a node answers to whom asks for what begins so: status and body.
-type Answers = Rc<RefCell<Vec<(&'static str, u16, String)>>>;
+pub(super) type Answers = Rc<RefCell<Vec<(&'static str, u16, String)>>>;
 
 /// A node; within a [`tokio::task::LocalSet`].
-async fn node(answers: &[(&'static str, u16, &str)]) -> (Target, Answers) {
+pub(super) async fn node(answers: &[(&'static str, u16, &str)]) -> (Target, Answers) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target =
-        Target::read(&format!("http://watcher:hush@{}", listener.local_addr().unwrap()), None).unwrap();
+        Target::read(&format!("http://watcher:hush@{}", listener.local_addr().unwrap()), 9_200, None)
+            .unwrap();
     let answers = answers.iter().map(|&(path, status, body)| (path, status, body.to_owned())).collect();
     let answers: Answers = Rc::new(RefCell::new(answers));
     let given = Rc::clone(&answers);

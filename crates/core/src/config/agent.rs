@@ -12,6 +12,7 @@ use super::pool::Pool;
 use super::report::{Report, Span};
 use super::resolve;
 use super::scalar::Secret;
+use super::sentry::Sentry;
 use super::suggest::did_you_mean;
 use super::table::{choice, table};
 use super::units::Rate;
@@ -97,8 +98,8 @@ table! {
 }
 
 table! {
-    /// A node of OpenSearch, 2 or newer, or of Elasticsearch, 7.10 or newer, as it is: nothing is installed in it. Where it has users, ours
-    /// needs to see tasks and the node's figures, and to cancel tasks.
+    /// A node of OpenSearch, 2 or newer, or of Elasticsearch, 7.10 or newer, or a Solr, 9.1 or newer, as it is: nothing is installed in it. Where
+    /// it has users, ours needs to see tasks and the node's figures, and to cancel tasks.
     pub struct SearchTable {
         /// Where it is and who asks, as in "https://plimsoll:...@127.0.0.1:9200"; without a name where it has no users.
         url: SearchUrl,
@@ -110,7 +111,8 @@ table! {
         mode: Mode = "enforce",
         /// From one look to the next while something is wrong; in calm, three times as long.
         interval: Nanos ["10ms"..="10s"] = "100ms",
-        /// The pool that it serves. The sentry of this file is told to ease off while the objective is missed and nobody is to blame.
+        /// The pool that it serves. The sentry of this file is told to ease off while the objective is missed and nobody is to blame. Of a Solr
+        /// that sentry is also asked which queries are under way; its pool needs `solr = {}`.
         pool: Option<String>,
         /// How much may be cancelled at most.
         budget: CancelBudget = {},
@@ -216,6 +218,13 @@ pub enum DatabaseKind {
         /// Likewise.
         tls_ca: Option<PathBuf>,
     },
+    /// Solr.
+    Solr {
+        /// Likewise.
+        tls_ca: Option<PathBuf>,
+        /// The admin address of the sentry that has its pool, and what has to be shown there.
+        sentry: (SocketAddr, Option<Secret>),
+    },
     /// A pool of php-fpm.
     PhpFpm {
         /// Where its status page is.
@@ -303,6 +312,7 @@ pub(super) struct DatabaseTables {
     pub(super) mariadb: Vec<(String, MariaDbTable)>,
     pub(super) opensearch: Vec<(String, SearchTable)>,
     pub(super) elasticsearch: Vec<(String, SearchTable)>,
+    pub(super) solr: Vec<(String, SearchTable)>,
     pub(super) phpfpm: Vec<(String, PhpFpmTable)>,
     pub(super) httpd: Vec<(String, HttpdTable)>,
 }
@@ -310,9 +320,9 @@ pub(super) struct DatabaseTables {
 impl DatabaseTables {
     /// Whether there is none of any kind.
     pub(super) fn is_empty(&self) -> bool {
-        let DatabaseTables { postgres, mariadb, opensearch, elasticsearch, phpfpm, httpd } = self;
+        let DatabaseTables { postgres, mariadb, opensearch, elasticsearch, solr, phpfpm, httpd } = self;
         let databases = postgres.is_empty() && mariadb.is_empty();
-        let search = opensearch.is_empty() && elasticsearch.is_empty();
+        let search = opensearch.is_empty() && elasticsearch.is_empty() && solr.is_empty();
         databases && search && phpfpm.is_empty() && httpd.is_empty()
     }
 }
@@ -331,16 +341,19 @@ fn check_names(names: &[(&str, &str)], root: Node<'_>, report: &mut Report) {
 /// The databases, with the objectives that they name: those of one kind after those of the other, each in the order of the file.
 pub(super) fn databases(
     tables: DatabaseTables,
+    sentry: &Sentry,
     slos: &[(String, Slo)],
     pools: &[Pool],
     root: Node<'_>,
     report: &mut Report,
 ) -> Option<Vec<Database>> {
-    let DatabaseTables { postgres, mariadb, opensearch, elasticsearch, phpfpm, httpd } = tables;
-    type Kind = fn(Option<PathBuf>) -> DatabaseKind;
-    let search: [(&str, Kind, _); 2] = [
-        ("opensearch", |tls_ca| DatabaseKind::OpenSearch { tls_ca }, opensearch),
-        ("elasticsearch", |tls_ca| DatabaseKind::Elasticsearch { tls_ca }, elasticsearch),
+    let DatabaseTables { postgres, mariadb, opensearch, elasticsearch, solr, phpfpm, httpd } = tables;
+    type Kind<'a> = &'a dyn Fn(Option<PathBuf>) -> DatabaseKind;
+    let asked = (sentry.admin, sentry.admin_token.clone());
+    let search: [(&str, Kind<'_>, _); 3] = [
+        ("opensearch", &|tls_ca| DatabaseKind::OpenSearch { tls_ca }, opensearch),
+        ("elasticsearch", &|tls_ca| DatabaseKind::Elasticsearch { tls_ca }, elasticsearch),
+        ("solr", &|tls_ca| DatabaseKind::Solr { tls_ca, sentry: asked.clone() }, solr),
     ];
     let mut names: Vec<(&str, &str)> = postgres.iter().map(|(name, _)| ("postgres", name.as_str())).collect();
     names.extend(mariadb.iter().map(|(name, _)| ("mariadb", name.as_str())));
@@ -352,6 +365,11 @@ pub(super) fn databases(
     check_names(&names, root, report);
     let mut resolve = |section: &str, name: &str, slo: SloRef, pool: Option<&str>| {
         check_pool(pool, pools, root.at(&[section, name, "pool"]), report);
+        let served = pools.iter().find(|it| section == "solr" && Some(&*it.name) == pool);
+        if let Some(served) = served.filter(|pool| pool.solr.is_none()) {
+            let message = format!("[pool.{}] is no Solr; add solr = {{}} to it", served.name);
+            report.error(root.at(&[section, name, "pool"]), message);
+        }
         resolve::objective(slo, slos, root.at(&[section, name, "slo"]), report)
     };
     let mut databases = Vec::new();

@@ -154,6 +154,8 @@ choice! {
         OpenSearch = "opensearch",
         /// Elasticsearch, 7.10.
         Elasticsearch = "elasticsearch",
+        /// Solr, 9.8, behind the sentry where that protects it.
+        Solr = "solr",
         /// PHP in the processes of an Apache httpd 2.4, with our module.
         Httpd = "httpd",
         /// A php-fpm behind an Apache httpd.

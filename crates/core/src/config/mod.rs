@@ -48,7 +48,7 @@ pub use etcd::{Etcd, EtcdGuard};
 pub use herald::{Herald, HeraldReader};
 pub use parse::{MAX_FILE, error_at, parse};
 pub use pattern::{GrpcPattern, HostPattern, PathPattern, Segment, ValuePattern};
-pub use pool::{Eject, Health, Policing, PolicingPolicy, Pool, Protocol, Retries, Workers};
+pub use pool::{Eject, Health, Policing, PolicingPolicy, Pool, Protocol, Retries, Solr, Workers};
 pub use provision::{Ports, ProviderKind, Provision};
 pub use report::{Diagnostic, Errors, Warning};
 pub use resolve::Config;

@@ -59,6 +59,16 @@ table! {
         /// The service of a fleet that the servers are, as traces call it. What the fleet's rates keep out for the sake of other services then
         /// is no reason to start more of them. Left out, all that is refused is.
         service: Option<String>,
+        /// Says that the servers are Solrs: queries get a number by which Solr can cancel them, and the admin address lists those under way for the agent.
+        solr: Option<Solr>,
+    }
+}
+
+table! {
+    /// Solrs, 9.1 or newer. Queries are what is asked of `/solr/NAME/select` and `/solr/NAME/query`.
+    pub struct Solr {
+        /// After how long Solr is to give up a query that says nothing of that itself (`timeAllowed`), for what cannot be cancelled.
+        time_allowed: Option<Nanos> ["1ms"..="1h"],
     }
 }
 

@@ -51,6 +51,8 @@ table! {
         opensearch: Tables<SearchTable>,
         /// Nodes of Elasticsearch, 7.10 or newer, as they are.
         elasticsearch: Tables<SearchTable>,
+        /// Solrs, 9.1 or newer, behind a pool of the sentry; those that see to it that their queries can be cancelled, also without.
+        solr: Tables<SearchTable>,
         /// Pools of php-fpm, 8.0 or newer, as they are.
         phpfpm: Tables<PhpFpmTable>,
         /// Apache httpds, 2.4, with our module.
@@ -94,6 +96,7 @@ impl Derived for Config {
             mariadb: file.mariadb.0,
             opensearch: file.opensearch.0,
             elasticsearch: file.elasticsearch.0,
+            solr: file.solr.0,
             phpfpm: file.phpfpm.0,
             httpd: file.httpd.0,
         };
@@ -107,7 +110,7 @@ impl Derived for Config {
         check_sentry(&file.sentry, root, report);
         agent::check(&file.agent, root, report);
         let apps = agent::apps(file.app.0, &file.slo.0, &pools, root, report);
-        let databases = agent::databases(tables, &file.slo.0, &pools, root, report);
+        let databases = agent::databases(tables, &file.sentry, &file.slo.0, &pools, root, report);
         let etcds = etcd::guards(file.etcd.0, &file.slo.0, &pools, root, report);
         let classes = match pools.is_empty() {
             true => Vec::new(),

@@ -165,6 +165,22 @@ fn databases_of_several_kinds_have_names_of_their_own() {
 }
 
 #[test]
+fn a_solr_is_told_which_sentry_has_its_pool() {
+    let text = |key: &str| {
+        format!(
+            "[sentry]\nadmin = \"127.0.0.1:9911\"\n[pool.search]\nservers = [\"127.0.0.1:8983\"]\n{key}\n\
+             [solr.main]\nurl = \"http://127.0.0.1:8983\"\npool = \"search\"\nslo = {{ p99 = \"20ms\" }}"
+        )
+    };
+    let config: Config = read(&text("solr = { time_allowed = \"5s\" }"));
+    let sentry = ("127.0.0.1:9911".parse().unwrap(), None);
+    assert_eq!(config.databases[0].kind, DatabaseKind::Solr { tls_ca: None, sentry });
+    assert_eq!(config.pools[0].solr.as_ref().unwrap().time_allowed, Some(Nanos::from_secs(5)));
+    let error = parse::<Config>(&text(""), "").unwrap_err().to_string();
+    assert!(error.contains("[pool.search] is no Solr; add solr = {} to it"), "{error}");
+}
+
+#[test]
 fn servers_with_workers_tell_their_status_somewhere() {
     let text = |name: &str| {
         format!(

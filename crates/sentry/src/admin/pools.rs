@@ -7,6 +7,7 @@ use super::Admin;
 use crate::clock;
 use crate::pool::Pool;
 use crate::share::Share;
+use crate::solr;
 use crate::state::Routing;
 
 /// The sentry and its pools.
@@ -87,6 +88,24 @@ pub fn pools(admin: &Admin) -> Pools {
     let sentry = SentryView { busy: shared.busy(), draining: shared.is_draining(), share: shared.share() };
     let view = |(index, pool): (usize, &std::sync::Arc<Pool>)| pool_view(&routing, index, pool, now);
     Pools { sentry, pools: routing.pools.iter().enumerate().map(view).collect() }
+}
+
+/// What is under way at the Solrs of a pool, at one of them or at all.
+///
+/// # Errors
+/// Where there is no such pool or server, or it is no Solr; in words for the operator.
+pub fn queries(admin: &Admin, name: &str, server: Option<&str>) -> Result<solr::View, String> {
+    let routing = admin.shared.routing().load();
+    let pool = routing.pools.iter().find(|pool| pool.config.name == name);
+    let pool = pool.ok_or_else(|| format!("there is no [pool.{name}]; ask for /queries?pool=NAME"))?;
+    let queries = pool.solr.as_ref();
+    let queries = queries.ok_or_else(|| format!("[pool.{name}] is no Solr; add solr = {{}} to it"))?;
+    let servers = pool.servers.all();
+    let mut names = servers.iter().map(|server| solr::name(server));
+    match server.filter(|server| !names.any(|name| name == *server)) {
+        Some(server) => Err(format!("[pool.{name}] has no server {server}")),
+        None => Ok(queries.view(name, pool.slots.size(), server)),
+    }
 }
 
 fn pool_view(routing: &Routing, index: usize, pool: &Pool, now: Nanos) -> PoolView {

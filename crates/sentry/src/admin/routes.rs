@@ -78,8 +78,15 @@ pub fn answer(admin: &Admin, request: &Parts, body: &Result<Bytes, Refused>) -> 
             ))
         }
         "/pools" => json(&pools::pools(admin)),
+        "/queries" => {
+            let (pool, server) = (query(&request.uri, "pool"), query(&request.uri, "server"));
+            match pools::queries(admin, &pool.unwrap_or_default(), server.as_deref()) {
+                Ok(queries) => json(&queries),
+                Err(why) => error(StatusCode::NOT_FOUND, &why),
+            }
+        }
         _ => {
-            let known = "there is /, /classes, /decisions, /metrics, /pools, /healthz and /readyz; and PUT for \
+            let known = "there is /, /classes, /decisions, /metrics, /pools, /queries, /healthz and /readyz; and PUT for \
                          /pools/NAME/servers, /pools/NAME/overload, /pools/NAME/slowdown and /share\n";
             text(StatusCode::NOT_FOUND, known)
         }

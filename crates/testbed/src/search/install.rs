@@ -9,13 +9,15 @@ use crate::installed::is_skipped;
 /// Where packages put Java.
 const JAVAS: &str = "/usr/lib/jvm";
 
-/// Which of the two.
+/// Which of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Product {
     /// OpenSearch 3.8.
     OpenSearch,
     /// Elasticsearch 7.10, the last that is free software.
     Elasticsearch,
+    /// Solr 9.8, without a cloud.
+    Solr,
 }
 
 /// What is known of one.
@@ -25,7 +27,7 @@ pub(crate) struct Facts {
     pub file: &'static str,
     /// What Maven knows its jars by, all together: group, artifact, version.
     jars: [&'static str; 3],
-    /// The class that starts a node.
+    /// The class that starts a node, or a file beside its settings with its source.
     pub class: &'static str,
     /// The versions of Java that it runs on.
     javas: std::ops::RangeInclusive<u32>,
@@ -55,6 +57,15 @@ impl Product {
                 javas: 11..=17,
                 options: &["-Djava.security.manager=allow", "--add-opens=java.base/java.lang=ALL-UNNAMED"],
                 variable: "PLIMSOLL_ELASTICSEARCH",
+            },
+            Product::Solr => Facts {
+                name: "Solr",
+                file: "solr",
+                jars: ["org.apache.solr", "solr-test-framework", "9.8.1"],
+                class: "Solr.java",
+                javas: 11..=21,
+                options: &[],
+                variable: "PLIMSOLL_SOLR",
             },
         }
     }

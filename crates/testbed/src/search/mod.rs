@@ -1,4 +1,4 @@
-//! A stock search engine to overload, OpenSearch or Elasticsearch: one private node.
+//! A stock search engine to overload, OpenSearch, Elasticsearch or Solr: one private node.
 
 mod install;
 pub mod server;

@@ -28,13 +28,28 @@ const LOOK: Duration = Duration::from_millis(50);
 const LAST_LINES: usize = 8;
 /// Ports that whoever starts a node takes: it listens on none above.
 const PORTS: std::ops::Range<u16> = 9_220..9_299;
+/// Where a Solr says what it is, and which cores it has.
+const SYSTEM: &str = "/solr/admin/info/system?wt=json";
+const CORES: &str = "/solr/admin/cores?action=STATUS&indexInfo=false&wt=json";
 /// How it says where it listens.
 const PORT: &str = "HTTP Port:";
 /// Its heap, if a case wants no other.
 const HEAP: &str = "1g";
 /// What it says of a request that was cancelled, or cut short by its time limit.
-const ENDED: &[&str] =
-    &["task_cancelled_exception", "task cancelled", "\"timed_out\":true", "\"canceled\":\"by user request"];
+const ENDED: &[&str] = &[
+    "task_cancelled_exception",
+    "task cancelled",
+    "\"timed_out\":true",
+    "\"canceled\":\"by user request",
+    "\"partialResults\":true",
+];
+/// What a Solr is started from: what its own script runs, and a set of settings for cores that is as plain as can be.
+const SOLR: [(&str, &str); 4] = [
+    ("Solr.java", include_str!("solr/Solr.java")),
+    ("solr.xml", include_str!("solr/solr.xml")),
+    ("configsets/_default/conf/solrconfig.xml", include_str!("solr/solrconfig.xml")),
+    ("configsets/_default/conf/managed-schema.xml", include_str!("solr/managed-schema.xml")),
+];
 
 /// A running node. Dropping it ends it and removes its directory.
 ///
@@ -71,9 +86,9 @@ impl Server {
             directory.map_err(|e| format!("cannot make a directory in {}: {e}", parent.display()))?;
         let (options, settings): (Vec<_>, Vec<_>) =
             settings.iter().partition(|(name, _)| name.starts_with('-'));
-        let options = options.into_iter().map(|(name, value)| match name.starts_with("-XX:") {
-            true => format!("{name}={value}"),
-            false => format!("{name}{value}"),
+        let options = options.into_iter().map(|(name, value)| {
+            let is_named = name.starts_with("-XX:") || name.starts_with("-D");
+            format!("{name}{}{value}", if is_named { "=" } else { "" })
         });
         let options = options.collect();
         let mut server = Server { product, install, options, port: 0, process: None, directory };
@@ -89,11 +104,17 @@ impl Server {
     }
 
     fn write(&self, settings: String) -> Result<(), String> {
-        let facts = self.product.facts();
-        let file = self.place("config").join(format!("{}.yml", facts.file));
-        let failed = |e: std::io::Error| format!("cannot write {}: {e}", file.display());
-        fs::create_dir(self.place("config")).map_err(failed)?;
-        fs::write(&file, settings).map_err(failed)
+        let own = format!("{}.yml", self.product.facts().file);
+        let files = match self.product {
+            Product::Solr => &SOLR[..],
+            Product::OpenSearch | Product::Elasticsearch => &[(own.as_str(), settings.as_str())],
+        };
+        files.iter().try_for_each(|(name, text)| {
+            let file = self.place("config").join(name);
+            let directory = file.parent().map_or(Ok(()), fs::create_dir_all);
+            let written = directory.and_then(|()| fs::write(&file, text));
+            written.map_err(|e| format!("cannot write {}: {e}", file.display()))
+        })
     }
 
     fn place(&self, name: &str) -> PathBuf {
@@ -104,11 +125,19 @@ impl Server {
         let facts = self.product.facts();
         let mut command = Command::new(&self.install.java);
         command.args([format!("-Xms{HEAP}"), format!("-Xmx{HEAP}")]).args(facts.options).args(&self.options);
-        command.arg("-cp").arg(&self.install.jars).arg(facts.class);
-        // It counts from the port before.
-        command.args(["-numOfNode", "1", "-baseHttpPort", &(port - 1).to_string()]);
-        for (option, place) in [("-basePath", "node"), ("-confPath", "config"), ("-dataPath", "data")] {
-            command.arg(option).arg(self.place(place));
+        command.arg("-cp").arg(&self.install.jars);
+        if self.product == Product::Solr {
+            let home = self.place("config");
+            command.arg(format!("-Dsolr.solr.home={}", home.display()));
+            command.arg(format!("-Dsolr.log.dir={}", self.directory.path().display()));
+            command.arg(format!("-Dsolr.allowUrls=127.0.0.1:{port}"));
+            command.arg(home.join(facts.class)).arg(port.to_string());
+        } else {
+            // It counts from the port before.
+            command.args([facts.class, "-numOfNode", "1", "-baseHttpPort", &(port - 1).to_string()]);
+            for (option, place) in [("-basePath", "node"), ("-confPath", "config"), ("-dataPath", "data")] {
+                command.arg(option).arg(self.place(place));
+            }
         }
         command.current_dir(self.directory.path()).stdin(Stdio::null());
         let file = |name: &str| File::create(self.place(name)).map_err(|e| format!("cannot write: {e}"));
@@ -141,7 +170,7 @@ impl Server {
             let said = fs::read_to_string(self.place("said")).unwrap_or_default();
             let port = said.lines().find_map(|line| line.strip_prefix(PORT)?.trim().parse().ok());
             self.port = port.unwrap_or(wanted);
-            if port.is_some() && self.http().call(&is_ready()).await.is_ok() {
+            if port.is_some() && self.http().call(&self.is_ready()).await.is_ok() {
                 return Ok(());
             }
             sleep(LOOK).await;
@@ -177,6 +206,13 @@ impl Server {
     /// # Errors
     /// What it says.
     pub async fn settle(&self) -> Result<(), String> {
+        if self.product == Product::Solr {
+            let cores = self.says(CORES).await?;
+            for (core, _) in cores["status"].as_object().into_iter().flatten() {
+                self.http().call(&call("GET", &format!("/solr/{core}/update?commit=true"))).await?;
+            }
+            return Ok(());
+        }
         for path in ["/_flush", "/_refresh"] {
             self.http().call(&call("POST", path)).await?;
         }
@@ -188,10 +224,27 @@ impl Server {
     /// # Errors
     /// What it says.
     pub async fn version(&self) -> Result<String, String> {
-        let said = self.http().call(&call("GET", "/")).await?;
-        let said: Value = serde_json::from_str(&said).map_err(|e| e.to_string())?;
-        let number = said["version"]["number"].as_str().unwrap_or_default();
-        Ok(format!("{} {number}", self.product.facts().name))
+        let number = match self.product {
+            Product::Solr => self.says(SYSTEM).await?["lucene"]["solr-spec-version"].clone(),
+            Product::OpenSearch | Product::Elasticsearch => {
+                self.says("/").await?["version"]["number"].clone()
+            }
+        };
+        Ok(format!("{} {}", self.product.facts().name, number.as_str().unwrap_or_default()))
+    }
+
+    async fn says(&self, path: &str) -> Result<Value, String> {
+        let said = self.http().call(&call("GET", path)).await?;
+        serde_json::from_str(&said).map_err(|e| e.to_string())
+    }
+
+    fn is_ready(&self) -> HttpCall {
+        match self.product {
+            Product::Solr => call("GET", SYSTEM),
+            Product::OpenSearch | Product::Elasticsearch => {
+                call("GET", "/_cluster/health?wait_for_status=yellow&timeout=1s")
+            }
+        }
     }
 
     /// The last lines that it said.
@@ -212,10 +265,6 @@ impl Drop for Server {
 
 fn call(method: &str, path: &str) -> HttpCall {
     HttpCall { method: method.to_owned(), path: path.to_owned(), body: String::new() }
-}
-
-fn is_ready() -> HttpCall {
-    call("GET", "/_cluster/health?wait_for_status=yellow&timeout=1s")
 }
 
 /// One that is free now, and not the one that another such program takes at the same time.

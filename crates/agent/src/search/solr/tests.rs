@@ -1,0 +1,83 @@
+//! A Solr that gives answers as 9.8 does.
+
+use super::super::tests::node;
+use super::*;
+use crate::server::conformance::on_one_thread;
+
+const GLANCE: Glance = Glance { now: Nanos::from_secs(5), since: Stamp::EARLIEST, suspicious: false };
+const SYSTEM_SAID: &str = r#"{"mode":"std","lucene":{"solr-spec-version":"9.8.1"},
+    "jvm":{"processors":2,"jmx":{"startTime":"2023-11-14T22:13:20.500Z"}}}"#;
+const COUNTED: &str = r#"{"metrics":{
+    "solr.jvm":{"os.processCpuTime":5000000000,"gc.G1.time":7,"memory.heap.used":1000,"memory.heap.max":1073741824},
+    "solr.core.items":{"QUERY./select.requests":20,"QUERY./select.totalTime":80000000}}}"#;
+const LISTED: &str = r#"{"responseHeader":{"status":0},"taskList":{"mine 7":"q=user:hush&canCancel=true"}}"#;
+const FORBIDDEN: &str = r#"{"error":{"msg":"solr.xml property 'allowUrls' not configured","code":403}}"#;
+
+fn answers() -> Vec<(&'static str, u16, &'static str)> {
+    vec![
+        ("/solr/admin/info/system", 200, SYSTEM_SAID),
+        ("/solr/admin/metrics", 200, COUNTED),
+        (
+            "/solr/items/tasks/cancel?wt=json&queryUUID=plimsoll%2Dnone&shards=",
+            200,
+            r#"{"cancellationResult":"not found"}"#,
+        ),
+        (
+            "/solr/items/tasks/cancel?wt=json&queryUUID=mine%207&shards=",
+            200,
+            r#"{"cancellationResult":"success"}"#,
+        ),
+        ("/solr/items/tasks/list?wt=json&shards=", 200, LISTED),
+    ]
+}
+
+#[test]
+fn what_clients_have_marked_is_seen_and_can_be_cancelled() {
+    on_one_thread(async {
+        let (solr, answers) = node(&answers()).await;
+        let mut solr = Solr::connect(&Target { solr, sentry: None }, Nanos::ZERO).await.unwrap();
+        assert!(solr.warnings(true).is_empty());
+        solr.look(GLANCE).await.unwrap();
+        let seen = solr.look(Glance { now: Nanos::from_secs(6), ..GLANCE }).await.unwrap();
+        assert_eq!((seen.requests, seen.began), (20, Stamp(1_700_000_000_500_000)));
+        let [query] = &seen.backends[..] else { panic!("{:?}", seen.backends) };
+        assert_eq!(seen.at.since_ns(query.since()), 1_000_000_000, "it was first seen then");
+        assert_eq!(solr.untouchable(query), None);
+        let told = solr.told(&[query]).await;
+        assert_eq!(told[&query.pid].statement.as_deref(), Some("q=user:? canCancel=?"));
+        assert_eq!(solr.end(query, false).await, Ok(Some(true)));
+        answers.borrow_mut()[3].2 = r#"{"cancellationResult":"not found"}"#.to_owned();
+        assert_eq!(solr.end(query, false).await, Ok(None));
+    });
+}
+
+#[test]
+fn what_it_takes_to_cancel_is_named() {
+    on_one_thread(async {
+        let mut answers = answers();
+        answers[2] = (answers[2].0, 403, FORBIDDEN);
+        let (solr, _) = node(&answers).await;
+        let address = solr.address().to_owned();
+        let mut solr = Solr::connect(&Target { solr, sentry: None }, Nanos::ZERO).await.unwrap();
+        let warnings = solr.warnings(true);
+        assert!(warnings[0].contains(&format!("-Dsolr.allowUrls={address}")), "{warnings:?}");
+        assert!(solr.warnings(true).is_empty(), "told once");
+        let query = super::super::backend(1, Stamp(0), None);
+        assert_eq!(solr.untouchable(&query).as_ref(), Some(&warnings[0]));
+    });
+}
+
+#[test]
+fn an_old_one_and_a_cloud_without_a_sentry_are_told_so() {
+    for (system, said) in [
+        (r#"{"mode":"std","lucene":{"solr-spec-version":"8.11.2"}}"#, "9.1 is the oldest"),
+        (r#"{"mode":"solrcloud","lucene":{"solr-spec-version":"9.8.1"}}"#, "write pool"),
+        ("{}", "this is no Solr"),
+    ] {
+        on_one_thread(async {
+            let (solr, _) = node(&[("/solr/admin/info/system", 200, system)]).await;
+            let error = Solr::connect(&Target { solr, sentry: None }, Nanos::ZERO).await.err().unwrap();
+            assert!(error.contains(said), "{error}");
+        });
+    }
+}
