@@ -23,8 +23,10 @@ const LOOK_BACK: Nanos = Nanos::from_secs(9);
 const BAND: RangeInclusive<f64> = 0.84..=0.92;
 /// moved by what it was over the look back, to this power,
 const MADE_UP: i32 = 4;
-/// but by no more than these parts: a share is never far from what it is to be in the end.
-const MOST_MADE_UP: RangeInclusive<f64> = 0.4..=1.2;
+/// but up by no more than this part,
+const MOST_UP: f64 = 1.2;
+/// and down by no more than this part of what is beyond 1: others that have next to nothing of the CPU are whoever holds the job back, too.
+const MOST_DOWN: f64 = 0.5;
 /// Beyond so many times the band a share is wrong whatever chance there was in it.
 const CLEARLY: f64 = 1.5;
 /// How long a share is tried that is not clearly wrong,
@@ -135,9 +137,10 @@ impl MaxSlowdown {
 
     /// The least and the most that the job is to be slowed for now, so that what it was slowed before and this are what it may be.
     fn band(&self) -> (f64, f64) {
-        let aim = self.limit * (BAND.start() + BAND.end()) / 2.0;
-        let made_up = (aim / self.look_back().slowdown()).powi(MADE_UP);
-        let made_up = self.limit * made_up.clamp(*MOST_MADE_UP.start(), *MOST_MADE_UP.end());
+        let middle = (BAND.start() + BAND.end()) / 2.0;
+        let aim = self.limit * middle;
+        let made_up = aim * (aim / self.look_back().slowdown()).powi(MADE_UP);
+        let made_up = made_up.clamp(1.0 + MOST_DOWN * (aim - 1.0), MOST_UP * aim) / middle;
         (made_up * BAND.start(), made_up * BAND.end())
     }
 
