@@ -28,6 +28,8 @@ use plimsoll_cpufutures::{IdleOnly, MaxSlowdown};
 
 /// The exit code of our own failures, as of `env` and `timeout`.
 pub const OWN_FAILURE: u8 = 125;
+/// The priority of this program where it may have it: it needs little, but in time, beside whoever is busy.
+const OWN_NICE: i32 = -10;
 /// Without the herald the job is still looked after, so often.
 const PERIOD: Duration = Duration::from_millis(100);
 /// A job that was asked to end is not paused for so long: it may have to tidy up.
@@ -118,6 +120,8 @@ fn try_run(options: Options) -> Result<u8, NotStarted> {
         say(format_args!("{plan}"));
         plan.missing.iter().for_each(|missing| say(format_args!("not used: {missing}")));
     }
+    // Who looks late is told wrong shares, and gives the job what is not its due. Nobody else has this priority: all are started.
+    let _ = rustix::process::setpriority_process(None, OWN_NICE);
     let mut ride = Ride::new(options.want, hold, child, running, options.quiet);
     let code = ride.until_the_end(&signals);
     let report = ride.end(child.map(|_| code));

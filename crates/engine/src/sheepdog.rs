@@ -183,9 +183,9 @@ fn policy(workers: RangeInclusive<u32>, max_slowdown: f64) -> sheepdog::SheepDog
     sheepdog::SheepDog::new(range, sheepdog::first(cpus as usize, max_slowdown), max_slowdown)
 }
 
-/// Whether all CPUs are busy, and those at work want at least half of what there is: more of them would only share it.
+/// Whether all CPUs are busy, and those at work would keep them so by themselves: more of them would only share them.
 fn is_pressed(fare: &Fare) -> bool {
-    fare.cpus_busy && fare.wanted >= host::cpus() as f64 / 2.0
+    fare.cpus_busy && fare.wanted >= host::cpus() as f64
 }
 
 /// How many may work next, from how they fare while so many do. Nothing follows from that while more work than may, since those have to end who

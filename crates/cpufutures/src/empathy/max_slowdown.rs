@@ -33,8 +33,10 @@ const CLEARLY: f64 = 1.5;
 const TRIAL: Nanos = Nanos::from_millis(400);
 /// and how much of the CPU the job must be due in that time: it comes in slices of some milliseconds.
 const TRIAL_DUE_MS: f64 = 60.0;
-/// As much for one that is clearly wrong.
+/// As much for one that is clearly wrong,
 const CLEARLY_DUE_MS: f64 = 30.0;
+/// in so long at least: the counters of a look are not all of the same moment.
+const CLEARLY_TRIAL: Nanos = Nanos::from_millis(180);
 /// The most levels that the share falls at once; it may rise by all: to err on the job's side is to err on the right one.
 const MOST_FALL: i64 = 24;
 /// Levels that are no weights take so many times longer to tell: they are whole ticks.
@@ -162,7 +164,8 @@ impl MaxSlowdown {
         if length == Nanos::ZERO || self.since_set.desired_ms <= 0.0 {
             return None;
         }
-        let (tried, clear) = (self.is_tried(), self.due_ms() >= CLEARLY_DUE_MS);
+        let tried = self.is_tried();
+        let clear = length >= CLEARLY_TRIAL && self.due_ms() >= CLEARLY_DUE_MS;
         if slowdown > most && (tried || (clear && slowdown > most * CLEARLY)) {
             return Some((Verdict::TooLow, slowdown));
         }
