@@ -2,12 +2,13 @@
 
 mod common;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use common::server::{Server, full};
 use common::{Sentry, client, eventually, soon};
 use http::{Request, Response};
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use plimsoll_sentry::solr::View;
 use tokio::sync::Semaphore;
 
@@ -22,7 +23,7 @@ async fn a_query_can_be_cancelled_and_is_seen_until_it_is_answered() {
     let (asked, gate) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Semaphore::new(0)));
     let (seen, open) = (Arc::clone(&asked), Arc::clone(&gate));
     let server = Server::http(move |request: Request<Incoming>| {
-        seen.lock().unwrap().push(request.uri().to_string());
+        seen.lock().push(request.uri().to_string());
         let open = Arc::clone(&open);
         async move {
             open.acquire().await.unwrap().forget();
@@ -31,6 +32,8 @@ async fn a_query_can_be_cancelled_and_is_seen_until_it_is_answered() {
     })
     .await;
     let sentry = Sentry::before(&[server.address], POOL);
+    // Whoever asks is answered later.
+    #[allow(clippy::async_yields_async)]
     let ask = async |path: &str| {
         let mut sender = client::http1(sentry.address).await;
         let request = client::request("GET", path, "");
@@ -50,7 +53,7 @@ async fn a_query_can_be_cancelled_and_is_seen_until_it_is_answered() {
     assert_eq!((waits.server.as_ref(), &*waits.form), (None, "select q=?"));
     let id = &runs.id;
     let marked = format!("/solr/items/select?q=name:hush&canCancel=true&queryUUID={id}&queryID={id}");
-    assert_eq!(asked.lock().unwrap()[..], [marked]);
+    assert_eq!(asked.lock()[..], [marked]);
     gate.add_permits(2);
     assert!(first.await.unwrap().is_success() && second.await.unwrap().is_success());
     eventually(|| view(&sentry).queries.is_empty(), || format!("{:?}", view(&sentry))).await;
