@@ -29,7 +29,7 @@ enum { NOWHERE, LISTENS, CONNECTED, PARKED };
 /* Who is parked looks by itself after so long: nobody may be there to call it. */
 static const struct timespec PATIENCE = {1, 0};
 
-/* Counts that say too much in so many looks have lost somebody. */
+/* A count that is off in so many looks has lost somebody. */
 #define LOOKS_UNTIL_LOST 10
 
 static void listens(struct pasture *pasture, struct place *place) {
@@ -94,18 +94,30 @@ void parking_call(struct pasture *pasture) {
     if (atomic_load(&pasture->parked) && !atomic_load(&pasture->listening) && atomic_load(&pasture->working) < limit_now(pasture)) call_one(pasture);
 }
 
-/* Takes away what a count has too much: the least that it had so in some looks, for workers are counted while they come and go. */
-static void forget_lost(atomic_uint *count, unsigned seen, unsigned *lost, int now) {
-    unsigned told = atomic_load(count), more = told > seen ? told - seen : 0;
-    *lost = more < *lost ? more : *lost;
+/* By how much a count was off in each of some looks: workers are counted while they come and go, so one look says nothing. */
+struct drift {
+    unsigned more, less;
+};
+
+static unsigned beyond(unsigned a, unsigned b) {
+    return a > b ? a - b : 0;
+}
+
+/* Takes away what a count has had too much all the time, or adds what it lacked: those who were killed on the way. */
+static void mend(atomic_uint *count, unsigned seen, struct drift *drift, int now) {
+    unsigned told = atomic_load(count), more = beyond(told, seen), less = beyond(seen, told);
+    drift->more = more < drift->more ? more : drift->more;
+    drift->less = less < drift->less ? less : drift->less;
     if (!now) return;
-    while ((*lost)-- && take_one(count)) {
+    for (; drift->more && take_one(count); drift->more--) {
     }
-    *lost = UINT_MAX;
+    atomic_fetch_add(count, drift->less);
+    *drift = (struct drift){UINT_MAX, UINT_MAX};
 }
 
 void parking_look(struct pasture *pasture, int pressed) {
-    static unsigned looks, lost_listening = UINT_MAX, lost_parked = UINT_MAX;
+    static struct drift of_listening = {UINT_MAX, UINT_MAX}, of_parked = {UINT_MAX, UINT_MAX};
+    static unsigned looks;
     unsigned listening = 0, parked = 0, idle = 0, places = atomic_load(&pasture->places);
     for (unsigned at = 0; at < places; at++) {
         const struct place *place = &pasture->place[at];
@@ -115,8 +127,9 @@ void parking_look(struct pasture *pasture, int pressed) {
     }
     int now = ++looks % LOOKS_UNTIL_LOST == 0;
     unsigned called = atomic_load(&pasture->called);
-    forget_lost(&pasture->listening, listening + called, &lost_listening, now);
-    forget_lost(&pasture->parked, parked, &lost_parked, now);
+    /* Who is called listens, by the counts. */
+    mend(&pasture->listening, listening + called, &of_listening, now);
+    mend(&pasture->parked, beyond(parked, called), &of_parked, now);
     /* Calls that were for the killed. */
     while (!parked && take_one(&pasture->called)) {
     }
