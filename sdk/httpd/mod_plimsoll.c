@@ -267,20 +267,6 @@ static void stop(int signal) {
     stops = 1;
 }
 
-/* Whoever was killed between taking a turn and saying so is never missed in one look, nor in so many. */
-#define LOOKS_UNTIL_LOST 10
-
-/* Takes away the turns that nobody has any more. */
-static void count_lost(unsigned at_work) {
-    static unsigned looks, lost = UINT32_MAX;
-    unsigned taken = atomic_load(&pasture->working), known = at_work + atomic_load(&pasture->handed);
-    unsigned more = taken > known ? taken - known : 0;
-    lost = more < lost ? more : lost;
-    if (++looks < LOOKS_UNTIL_LOST) return;
-    atomic_fetch_sub(&pasture->working, lost);
-    looks = 0, lost = UINT32_MAX;
-}
-
 /* Hands out what turns are free. */
 static void hand_out(void) {
     unsigned handed;
@@ -293,6 +279,7 @@ static void hand_out(void) {
 
 /* Places of threads that are gone are free again, and whoever died at work does not work. */
 static size_t count_workers(plimsoll_worker *workers) {
+    static struct drift of_working;
     size_t count = 0;
     unsigned at_work = 0;
     unsigned places = atomic_load(&pasture->places);
@@ -311,7 +298,8 @@ static size_t count_workers(plimsoll_worker *workers) {
         workers[count].tid = tid;
         at_work += (unsigned)(workers[count++].working = atomic_load(&place->has) != 0);
     }
-    count_lost(at_work);
+    /* Turns that nobody has any more: of those who were killed between taking one and saying so. */
+    mend(&pasture->working, at_work + atomic_load(&pasture->handed), &of_working);
     return count;
 }
 

@@ -16,7 +16,6 @@
  */
 #include <errno.h>
 #include <linux/futex.h>
-#include <limits.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -28,9 +27,6 @@ enum { NOWHERE, LISTENS, CONNECTED, PARKED };
 
 /* Who is parked looks by itself after so long: nobody may be there to call it. */
 static const struct timespec PATIENCE = {1, 0};
-
-/* A count that is off in so many looks has lost somebody. */
-#define LOOKS_UNTIL_LOST 10
 
 static void listens(struct pasture *pasture, struct place *place) {
     atomic_store(&place->stands, LISTENS);
@@ -94,30 +90,8 @@ void parking_call(struct pasture *pasture) {
     if (atomic_load(&pasture->parked) && !atomic_load(&pasture->listening) && atomic_load(&pasture->working) < limit_now(pasture)) call_one(pasture);
 }
 
-/* By how much a count was off in each of some looks: workers are counted while they come and go, so one look says nothing. */
-struct drift {
-    unsigned more, less;
-};
-
-static unsigned beyond(unsigned a, unsigned b) {
-    return a > b ? a - b : 0;
-}
-
-/* Takes away what a count has had too much all the time, or adds what it lacked: those who were killed on the way. */
-static void mend(atomic_uint *count, unsigned seen, struct drift *drift, int now) {
-    unsigned told = atomic_load(count), more = beyond(told, seen), less = beyond(seen, told);
-    drift->more = more < drift->more ? more : drift->more;
-    drift->less = less < drift->less ? less : drift->less;
-    if (!now) return;
-    for (; drift->more && take_one(count); drift->more--) {
-    }
-    atomic_fetch_add(count, drift->less);
-    *drift = (struct drift){UINT_MAX, UINT_MAX};
-}
-
 void parking_look(struct pasture *pasture, int pressed) {
-    static struct drift of_listening = {UINT_MAX, UINT_MAX}, of_parked = {UINT_MAX, UINT_MAX};
-    static unsigned looks;
+    static struct drift of_listening, of_parked;
     unsigned listening = 0, parked = 0, idle = 0, places = atomic_load(&pasture->places);
     for (unsigned at = 0; at < places; at++) {
         const struct place *place = &pasture->place[at];
@@ -125,11 +99,10 @@ void parking_look(struct pasture *pasture, int pressed) {
         listening += stands == LISTENS, parked += stands == PARKED;
         idle += stands == CONNECTED && !atomic_load(&place->has);
     }
-    int now = ++looks % LOOKS_UNTIL_LOST == 0;
     unsigned called = atomic_load(&pasture->called);
     /* Who is called listens, by the counts. */
-    mend(&pasture->listening, listening + called, &of_listening, now);
-    mend(&pasture->parked, beyond(parked, called), &of_parked, now);
+    mend(&pasture->listening, listening + called, &of_listening);
+    mend(&pasture->parked, beyond(parked, called), &of_parked);
     /* Calls that were for the killed. */
     while (!parked && take_one(&pasture->called)) {
     }
@@ -138,7 +111,8 @@ void parking_look(struct pasture *pasture, int pressed) {
     atomic_store(&pasture->held_back, 1);
     if (pressed) return;
     unsigned limit = limit_now(pasture), working = atomic_load(&pasture->working);
-    unsigned more = working < limit ? limit - working : 0;
-    for (more = idle > more && more ? idle : more; more && call_one(pasture); more--) {
+    unsigned more = beyond(limit, working);
+    if (more && idle > more) more = idle;
+    while (more-- && call_one(pasture)) {
     }
 }

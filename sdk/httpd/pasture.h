@@ -72,6 +72,31 @@ static inline int take_one(atomic_uint *count) {
     return 0;
 }
 
+static inline unsigned beyond(unsigned a, unsigned b) {
+    return a > b ? a - b : 0;
+}
+
+/* A count that is off in so many looks has lost somebody. */
+#define LOOKS_UNTIL_LOST 10
+
+/* By how much a count was off in each of the last looks: workers are counted while they come and go, so one look says nothing. */
+struct drift {
+    unsigned looks, more, less;
+};
+
+/* Takes away what a count has had too much in all of them, or adds what it lacked: those who were killed on the way. */
+static inline void mend(atomic_uint *count, unsigned seen, struct drift *drift) {
+    unsigned told = atomic_load(count), more = beyond(told, seen), less = beyond(seen, told);
+    int is_first = !drift->looks;
+    drift->more = is_first || more < drift->more ? more : drift->more;
+    drift->less = is_first || less < drift->less ? less : drift->less;
+    if (++drift->looks < LOOKS_UNTIL_LOST) return;
+    for (; drift->more && take_one(count); drift->more--) {
+    }
+    atomic_fetch_add(count, drift->less);
+    drift->looks = 0;
+}
+
 /* Listens at a path, which is then that user's, unless that is -1, and nobody else's. -1 with errno if it cannot be. */
 int status_listen(const char *path, uid_t owner);
 

@@ -15,6 +15,7 @@ pub mod ladder;
 pub mod rng;
 pub mod slo;
 pub mod sync;
+pub mod text;
 pub mod time;
 pub mod verdict;
 pub mod window;

@@ -159,11 +159,7 @@ impl<const ELASTIC: bool> Adapter for Search<ELASTIC> {
     }
 
     fn resource(&self, index: u32, what: Option<&What>) -> String {
-        match (index, what) {
-            (slots::CPU, _) => "processors".to_owned(),
-            (_, Some(What::Measured(_, name))) => (*name).to_owned(),
-            _ => "something else".to_owned(),
-        }
+        resource(index, what)
     }
 
     async fn told(&mut self, backends: &[&Backend]) -> HashMap<Pid, Told> {
@@ -258,6 +254,15 @@ fn backend(pid: Pid, began: Stamp, kind: Option<&str>) -> Backend {
         writes: false,
         keeps: false,
         leader: None,
+    }
+}
+
+/// What a place of the scene is called: search engines have processors, and what their figures tell of.
+fn resource(index: u32, what: Option<&What>) -> String {
+    match (index, what) {
+        (slots::CPU, _) => "processors".to_owned(),
+        (_, Some(What::Measured(_, name))) => (*name).to_owned(),
+        _ => "something else".to_owned(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a task does, as it may be told: what users search for stays out of it.
 
+use plimsoll_core::text::shortened;
 use serde_json::Value;
 
 use crate::server::Told;
@@ -24,7 +25,7 @@ pub fn told(answer: &Value) -> Told {
     let action = text(&task["action"]);
     let action = action.strip_prefix("indices:").unwrap_or(&action);
     Told {
-        statement: Some(shortened(&format!("{action}: {}", masked(&text(&task["description"]))))),
+        statement: Some(shortened(&format!("{action}: {}", masked(&text(&task["description"]))), LONGEST)),
         client: Some(text(&task["headers"][WHOSE])),
         ..Told::default()
     }
@@ -75,15 +76,6 @@ fn is_name(value: &Value) -> bool {
     }
 }
 
-fn shortened(text: &str) -> String {
-    let mut shown: String =
-        text.chars().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if text.chars().count() > LONGEST {
-        shown.push('…');
-    }
-    shown
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,7 +112,7 @@ mod tests {
         assert_eq!(told.statement.as_deref(), Some("data/read/search: indices[items] {\"size\":?}"));
         assert_eq!(told.client.as_deref(), Some("report"));
         assert_eq!(self::told(&Value::Null).client.as_deref(), Some(""));
-        assert_eq!(shortened(&"x".repeat(1_000)).chars().count(), LONGEST + 1);
+        assert_eq!(shortened(&"x".repeat(1_000), LONGEST).chars().count(), LONGEST + 1);
     }
 
     proptest::proptest! {

@@ -1,5 +1,7 @@
 //! What a query asks, as it may be told: what users search for stays out of it.
 
+use plimsoll_core::text::shortened;
+
 /// Longest text that is told, in characters.
 const LONGEST: usize = 300;
 /// Parameters whose values are names and numbers of those who wrote the application.
@@ -32,7 +34,7 @@ pub fn of(handler: &str, query: &str) -> String {
         let name = if name.chars().all(is_plain_name) { name.as_ref() } else { "?" };
         form.push_str(&format!(" {name}={value}"));
     }
-    shortened(&form)
+    shortened(&form, LONGEST)
 }
 
 fn is_plain(c: char) -> bool {
@@ -68,15 +70,6 @@ fn masked(text: &str) -> String {
 
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '.' | '-' | '\'') || !c.is_ascii()
-}
-
-fn shortened(text: &str) -> String {
-    let mut shown: String =
-        text.chars().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if text.chars().count() > LONGEST {
-        shown.push('…');
-    }
-    shown
 }
 
 #[cfg(test)]

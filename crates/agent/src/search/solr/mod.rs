@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::server::backend::Backend;
 use crate::server::chains::Pid;
-use crate::server::slots::{self, What};
+use crate::server::slots::What;
 use crate::server::stamp::Stamp;
 use crate::server::{Adapter, Glance, Seen, Told};
 
@@ -192,11 +192,7 @@ impl Adapter for Solr {
     }
 
     fn resource(&self, index: u32, what: Option<&What>) -> String {
-        match (index, what) {
-            (slots::CPU, _) => "processors".to_owned(),
-            (_, Some(What::Measured(_, name))) => (*name).to_owned(),
-            _ => "something else".to_owned(),
-        }
+        super::resource(index, what)
     }
 
     async fn told(&mut self, backends: &[&Backend]) -> HashMap<Pid, Told> {
