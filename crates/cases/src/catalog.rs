@@ -13,6 +13,7 @@ macro_rules! files {
 const FILES: &[(&str, &str)] = files! {
     "c1"
     "c2"
+    "c3"
     "c4"
     "c5"
     "c6"

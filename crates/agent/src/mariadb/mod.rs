@@ -8,6 +8,7 @@
 //! | `modes` | which metadata locks conflict |
 //! | `names` | numbers for what locks are on |
 //! | `threads` | who waits for a thread of a pool |
+//! | `undo` | who keeps what was deleted from being purged |
 
 mod connect;
 mod facts;
@@ -16,6 +17,7 @@ mod modes;
 mod names;
 mod poll;
 mod threads;
+mod undo;
 
 use std::collections::{HashMap, HashSet};
 
@@ -37,6 +39,7 @@ use self::lives::Lives;
 use self::names::Names;
 use self::poll::{Locks, Poll, Row};
 use self::threads::Queue;
+use self::undo::Undo;
 
 /// A connection to a server.
 pub struct MariaDb {
@@ -46,6 +49,7 @@ pub struct MariaDb {
     lives: Lives,
     names: Names,
     queue: Queue,
+    undo: Undo,
     /// The latest statement at the last look, by the server's count.
     latest: u64,
     /// Sessions in which a statement ran at the last look: how that ended is worth knowing.
@@ -72,6 +76,7 @@ impl Adapter for MariaDb {
             lives: Lives::default(),
             names: Names::default(),
             queue: Queue::default(),
+            undo: Undo::default(),
             latest: 0,
             running: Vec::new(),
             warned: false,
@@ -93,8 +98,12 @@ impl Adapter for MariaDb {
         let also: Vec<Pid> = self.running.iter().copied().chain(self.queue.ids()).collect();
         let mut rows = self.poll.sessions(self.latest, &also, is_full).await?;
         let mut locks = Locks::default();
-        if self.facts.sees && (status.row_waits > 0 || rows.iter().any(Row::waits)) {
-            locks = self.poll.locks(status.row_waits > 0, self.facts.shows_metadata).await?;
+        let unpurged = self.undo.look(status.at, status.counts);
+        let waits = status.row_waits > 0 || rows.iter().any(Row::waits);
+        if self.facts.sees && (waits || unpurged.is_some()) {
+            locks = self.poll.locks(status.row_waits > 0, waits && self.facts.shows_metadata).await?;
+            let runs = |id| rows.iter().any(|row| row.id == id && row.active);
+            locks.unpurged = unpurged.and_then(|since| undo::holder(since, &locks.transactions, runs));
             // Who holds up others may have been idle for long.
             let known: HashSet<Pid> = rows.iter().map(|row| row.id).collect();
             if !is_full && locks.owners().any(|id| !known.contains(&id)) {
@@ -108,7 +117,8 @@ impl Adapter for MariaDb {
         self.lives.keep(&rows, is_full);
         let running = backends.iter().filter(|b| b.state == State::Active && b.is_client());
         self.running = running.map(|backend| backend.pid).collect();
-        let locks = self.locks(&locks, &backends);
+        let past: Vec<Pid> = rows.iter().filter(|row| locks.goes_past(row)).map(|row| row.id).collect();
+        let locks = self.locks(&locks, &past, &backends);
         let did = self.kernel.as_mut().map(|kernel| kernel.read(glance, status.at, is_full, &backends));
         Ok(Seen {
             at: status.at,
@@ -185,7 +195,7 @@ impl MariaDb {
             (false, false) => State::Idle,
         };
         let process = self.facts.thread(row.thread);
-        let waits = if row.waits() || locks.waits(row.id) || queued.is_some() {
+        let waits = if row.waits() || locks.waits(row.id) || locks.goes_past(row) || queued.is_some() {
             Some(Waits::Lock)
         } else if suspicious && row.active && process.is_some_and(host::waits_for_disk) {
             Some(Waits::DataFiles)
@@ -212,7 +222,7 @@ impl MariaDb {
     }
 
     /// As rows of one table of locks.
-    fn locks(&mut self, locks: &Locks, backends: &[Backend]) -> Vec<Lock> {
+    fn locks(&mut self, locks: &Locks, past: &[Pid], backends: &[Backend]) -> Vec<Lock> {
         let statement = |id: Pid| backends.iter().find(|b| b.pid == id).and_then(|backend| backend.query);
         let metadata = locks.metadata.iter().map(|lock| Lock {
             tag: format!("{}:{}", lock.kind, lock.name),
@@ -248,6 +258,8 @@ impl MariaDb {
             let has = backends.iter().filter(at_work).map(|b| b.pid);
             all.extend(as_lock(Object::Threads, has, waiting));
         }
+        let past = past.iter().filter(|&&id| self.queue.since(id).is_none());
+        all.extend(as_lock(Object::Undo, locks.unpurged, past.map(|&id| (id, statement(id)))));
         all
     }
 
@@ -258,6 +270,7 @@ impl MariaDb {
             Object::Advisory(_, number) => format!("user lock {}", self.names.name(number)),
             Object::Server => "the backup lock".to_owned(),
             Object::Threads => "the pool of threads".to_owned(),
+            Object::Undo => "the undo history".to_owned(),
             Object::Extension(..) | Object::Transaction | Object::Other => "a lock".to_owned(),
         }
     }

@@ -15,6 +15,7 @@ use crate::server::chains::Pid;
 use crate::server::stamp::Stamp;
 
 use super::connect::words;
+use super::undo::Counts;
 
 /// Longer than any of them may take at the server.
 const PATIENCE: Duration = Duration::from_secs(6);
@@ -22,7 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(6);
 const MOST: usize = 20_000;
 
 const STATUS: &str = "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED), variable_name, variable_value \
-    FROM information_schema.global_status WHERE variable_name IN ('QUESTIONS', 'INNODB_ROW_LOCK_CURRENT_WAITS')";
+    FROM information_schema.global_status WHERE variable_name IN ('QUESTIONS', 'INNODB_ROW_LOCK_CURRENT_WAITS', \
+    'INNODB_HISTORY_LIST_LENGTH', 'INNODB_BUFFER_POOL_READ_REQUESTS', 'HANDLER_ICP_ATTEMPTS', 'HANDLER_WRITE', 'HANDLER_UPDATE', \
+    'HANDLER_DELETE', 'HANDLER_READ_FIRST', 'HANDLER_READ_KEY', 'HANDLER_READ_LAST', 'HANDLER_READ_NEXT', 'HANDLER_READ_PREV', \
+    'HANDLER_READ_RND', 'HANDLER_READ_RND_NEXT')";
 
 const SESSIONS: &str = "SELECT id, CAST(time_ms * 1000 AS SIGNED), command, COALESCE(state, ''), query_id, COALESCE(tid, 0), \
     IF(user = 'system user' OR command IN ('Daemon', 'Binlog Dump', 'Slave_IO', 'Slave_SQL', 'Slave_worker') \
@@ -67,6 +71,8 @@ pub struct Status {
     pub questions: u64,
     /// Sessions that wait for a row.
     pub row_waits: u64,
+    /// What was read and changed.
+    pub counts: Counts,
 }
 
 /// A session, or a thread of the server's own.
@@ -151,19 +157,30 @@ pub struct Locks {
     pub transactions: HashMap<Pid, Transaction>,
     /// Connections that have locked something until they unlock it.
     pub keeps: HashSet<Pid>,
+    /// Who keeps what was deleted from being purged, where others go past it.
+    pub unpurged: Option<Pid>,
 }
 
 impl Locks {
     /// Connections that are named in it.
     pub fn owners(&self) -> impl Iterator<Item = Pid> {
         let metadata = self.metadata.iter().map(|lock| lock.owner);
-        metadata.chain(self.rows.iter().flat_map(|wait| [wait.waiter, wait.holder]))
+        let rows = self.rows.iter().flat_map(|wait| [wait.waiter, wait.holder]);
+        metadata.chain(rows).chain(self.unpurged)
     }
 
     /// Whether a connection waits for one.
     pub fn waits(&self, id: Pid) -> bool {
         let metadata = || self.metadata.iter().any(|lock| lock.owner == id && !lock.granted);
         self.rows.iter().any(|wait| wait.waiter == id) || metadata()
+    }
+
+    /// Whether what this session does goes past what somebody else keeps from being purged.
+    pub fn goes_past(&self, row: &Row) -> bool {
+        self.unpurged.is_some_and(|holder| holder != row.id)
+            && row.active
+            && !row.waits()
+            && !self.waits(row.id)
     }
 }
 
@@ -201,7 +218,14 @@ impl Poll {
             row.and_then(|(_, _, value)| value.parse().ok()).unwrap_or(0)
         };
         let questions = of("QUESTIONS").saturating_sub(self.asked);
-        Ok(Status { at, questions, row_waits: of("INNODB_ROW_LOCK_CURRENT_WAITS") })
+        let handled =
+            |(_, name, _): &&(i64, String, String)| name.to_ascii_uppercase().starts_with("HANDLER_");
+        let counts = Counts {
+            pages: of("INNODB_BUFFER_POOL_READ_REQUESTS"),
+            rows: rows.iter().filter(handled).filter_map(|(_, _, value)| value.parse::<u64>().ok()).sum(),
+            history: of("INNODB_HISTORY_LIST_LENGTH"),
+        };
+        Ok(Status { at, questions, row_waits: of("INNODB_ROW_LOCK_CURRENT_WAITS"), counts })
     }
 
     /// The port that it goes to, unless it goes over a socket.

@@ -200,7 +200,7 @@ impl Link {
                 format!("advisory lock {}", u64::from(class) << 32 | u64::from(id))
             }
             Object::Server => "the server".to_owned(),
-            Object::Threads | Object::Other => "a lock".to_owned(),
+            Object::Threads | Object::Undo | Object::Other => "a lock".to_owned(),
         }
     }
 

@@ -76,6 +76,8 @@ pub enum Object {
     Advisory(u32, u32),
     /// The threads that serve clients, where those are fewer.
     Threads,
+    /// What was deleted or changed and is kept, since somebody may still see it as it was.
+    Undo,
     /// All of the server: a backup has it, or whoever wants all to stand still.
     Server,
     /// Anything else.
