@@ -74,7 +74,8 @@ impl Server {
         Install::find(product).map(drop)
     }
 
-    /// Starts one with these settings, as name and value; a name that begins with a hyphen is an option of the JVM, as in `-Xmx`.
+    /// Starts one with these settings, as name and value; a name that begins with a hyphen is an option of the JVM, as in `-Xmx`, and
+    /// may have no value.
     ///
     /// # Errors
     /// Where it is not on this machine, and how to get it; where it does not start, with the last lines that it said.
@@ -87,7 +88,7 @@ impl Server {
         let (options, settings): (Vec<_>, Vec<_>) =
             settings.iter().partition(|(name, _)| name.starts_with('-'));
         let options = options.into_iter().map(|(name, value)| {
-            let is_named = name.starts_with("-XX:") || name.starts_with("-D");
+            let is_named = (name.starts_with("-XX:") || name.starts_with("-D")) && !value.is_empty();
             format!("{name}{}{value}", if is_named { "=" } else { "" })
         });
         let options = options.collect();
