@@ -20,6 +20,7 @@ const FILES: &[(&str, &str)] = files! {
     "c7"
     "c8"
     "c9"
+    "c10"
     "c11"
     "c12"
     "c13"

@@ -52,7 +52,7 @@ fn the_reference_docs_are_generated() {
         (
             "docs/case.md",
             "The case file",
-            "What `plimsoll case run` does to a server; the files are in [`cases/`](../cases/README.md), with twelve of the sixteen cases of the ATROPOS paper, and why not all.",
+            "What `plimsoll case run` does to a server; the files are in [`cases/`](../cases/README.md), with the sixteen cases of the ATROPOS paper and more.",
             reference::<Case>,
         ),
     ];
