@@ -46,6 +46,8 @@ const LONGEST: f64 = 4.0;
 pub(super) struct Seen<'a> {
     pub now: Nanos,
     pub signal: ServiceSignal,
+    /// Whether anybody ever said how busy it is.
+    pub says_busy: bool,
     /// Calls a second that should have come of each caller, by what was admitted, and
     pub flows: &'a [f64],
     /// who the callers are.
@@ -212,7 +214,7 @@ impl Service {
             Some(served) => self.count(seen, served, busy, seconds, settled),
             None => self.guess(seen, seconds, full, waited, growth),
         }
-        if seen.signal.utilization.is_none() {
+        if !seen.says_busy {
             self.outgrow(seen);
         }
         self.full = if full { (self.full + 1).min(8) } else { 0 };
