@@ -1,15 +1,8 @@
 """What `run.sh` and `plimsoll fleet train` call."""
 
 import argparse
-import os
 import sys
 from pathlib import Path
-
-# Small matrices gain nothing from threads, and the simulator has its own.
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 
 def base(args):
@@ -61,8 +54,9 @@ def scenario_score(scenario, weights):
     import numpy as np
 
     from . import _native
+    from .train import VALIDATION_SEED
 
-    return float(np.mean(_native.scenario_shares(weights, str(scenario), 1, 4, False)))
+    return float(np.mean(_native.scenario_shares(weights, str(scenario), VALIDATION_SEED, 4, False)))
 
 
 def evaluate(args):

@@ -43,7 +43,8 @@ def to_bytes(params, highest, metadata=None):
         for at, layer in enumerate(params[name]):
             for part, values in layer.items():
                 tensors[f"{name}.{at}.{part}"] = values
-    return save({name: np.asarray(values, np.float32) for name, values in tensors.items()}, metadata)
+    # In the order of C: `save` writes memory as it lies.
+    return save({name: np.array(values, np.float32, order="C") for name, values in tensors.items()}, metadata)
 
 
 def from_bytes(file):

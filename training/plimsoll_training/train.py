@@ -10,7 +10,7 @@ import numpy as np
 from . import _native, network, ppo
 from .fleets import Fleets
 
-# Fleets that checkpoints are chosen by: other ones than those of `plimsoll fleet study`, whose seeds are small.
+# Fleets, and runs of a scenario, that checkpoints are chosen by: other ones than those of studies, whose seeds are small.
 VALIDATION_SEED = 1_000_001
 COLUMNS = ["episodes", "return", "share", "kl", "kl_coefficient", "spread", "validation", "cpu_s"]
 
@@ -20,10 +20,9 @@ def validate(weights, fleets, seconds=30.0):
     return float(np.mean(_native.shares(weights, VALIDATION_SEED, fleets, False, seconds)))
 
 
-def train(source, episodes, seed, base=None, fleets=80, check_every=2400, validation=24, score=None, curves=None):
+def train(source, episodes, seed, base=None, fleets=80, check_every=2400, validation=24, score=None, curves=None, settings=ppo.Settings()):
     """Trains for so many episodes; from `base`, the bytes of a file, or from nothing. Returns the file of the best checkpoint. `score`
     says how good one is."""
-    settings = ppo.Settings()
     score = score or (lambda weights: validate(weights, validation))
     params, highest = network.from_bytes(base) if base else (network.fresh(seed), np.zeros(network.INPUTS))
     state = ppo.optimiser(settings).init(params)

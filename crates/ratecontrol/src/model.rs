@@ -189,6 +189,7 @@ impl Model {
         let seen = Seen {
             now: view.now,
             signal: view.memory.service_now(service),
+            says_busy: view.memory.service(service).utilization.is_some(),
             flows: &self.flows,
             users: view.topology.users(service),
             expected_per_s: expected,

@@ -17,8 +17,8 @@ use rand::RngExt;
 
 const SLO: Nanos = Nanos::from_secs(1);
 const FAST: f64 = 0.25;
-const TOLD: [(Told, f64, f64); 3] =
-    [(Told::All, FAST, 2.0), (Told::Queue, FAST, 2.0), (Told::Served, 1.0, 6.0)];
+const TOLD: [(Told, f64, f64); 4] =
+    [(Told::All, FAST, 2.0), (Told::Queue, FAST, 2.0), (Told::Front, FAST, 2.0), (Told::Served, 1.0, 6.0)];
 
 fn by_model() -> RateControl {
     RateControl::new(Settings::default())

@@ -10,5 +10,6 @@ mod live;
 #[path = "../common/ports.rs"]
 mod ports;
 mod sentry;
+mod servers;
 mod sizing;
 mod takeover;

@@ -15,7 +15,8 @@ use super::costs::{Costs, Sample};
 
 /// A service that is busier than this may as well be full: more would not show.
 pub(super) const FULL: f64 = 0.98;
-/// A service that stays full without a reason is taken to do less, by this factor a step.
+/// A service that stays full without a reason is taken to do less, by this factor a step; one in front of which nobody waits, though by what is
+/// known it should be full, to do as much more.
 const MORE: f64 = 1.15;
 /// Where nobody tells the queue, who is busier than this may have had one that grew: less was served than came. It had if that is not
 /// nearly what was expected.
@@ -45,6 +46,8 @@ const LONGEST: f64 = 4.0;
 pub(super) struct Seen<'a> {
     pub now: Nanos,
     pub signal: ServiceSignal,
+    /// Whether anybody ever said how busy it is.
+    pub says_busy: bool,
     /// Calls a second that should have come of each caller, by what was admitted, and
     pub flows: &'a [f64],
     /// who the callers are.
@@ -133,6 +136,8 @@ pub(super) struct Service {
     /// Steps running in which it was full, and in which it was though it should not have been.
     full: u32,
     stuck: u32,
+    /// Steps running in which nobody waited though it should have been full, and nobody said how busy it was.
+    spare: u32,
     /// Calls a second that were expected in the step before.
     expected: f64,
     /// Load that it may take, in parts of its capacity.
@@ -157,6 +162,7 @@ impl Default for Service {
             idle: 0.0,
             full: 0,
             stuck: 0,
+            spare: 0,
             expected: 0.0,
             allowed: 1.0,
             held: false,
@@ -208,6 +214,9 @@ impl Service {
             Some(served) => self.count(seen, served, busy, seconds, settled),
             None => self.guess(seen, seconds, full, waited, growth),
         }
+        if !seen.says_busy {
+            self.outgrow(seen);
+        }
         self.full = if full { (self.full + 1).min(8) } else { 0 };
         self.expected = seen.expected_per_s;
         self.allowed = self.allow(seen, goal, seconds, full);
@@ -229,7 +238,10 @@ impl Service {
         }
         // What came is what was served and what the queue grew by. Where it is not known: what was served, unless there was one.
         let before = self.waiting;
-        let per_busy = busy.filter(|&busy| busy > 0.0).map(|busy| served_per_s / busy);
+        let per_busy = match busy {
+            Some(busy) => Some(served_per_s / busy).filter(|_| busy > 0.0),
+            None => self.costs.mean(seen.flows.iter().copied()).map(|mean| 1.0 / mean),
+        };
         self.waiting = self.wait_s.zip(per_busy).map(|(wait, per_s)| wait * per_s);
         let quiet = busy.is_none_or(|busy| busy < QUIET);
         let nearly = (served_per_s / (seen.expected_per_s * self.calls()) - 1.0).abs() < NEARLY;
@@ -273,6 +285,17 @@ impl Service {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Learns that it can do more where only a queue tells: who has room has none, however much that is. In two steps running, as what comes of
+    /// few calls in one may be anything.
+    fn outgrow(&mut self, seen: &Seen<'_>) {
+        let known = self.costs.mean(seen.flows.iter().copied()).map_or(0.0, |mean| mean * self.calls());
+        let has_room = self.wait_s == Some(0.0) && known * seen.expected_per_s >= FULL;
+        self.spare = if has_room { (self.spare + 1).min(2) } else { 0 };
+        if self.spare >= 2 {
+            self.costs.grow(1.0 / MORE);
         }
     }
 

@@ -16,6 +16,8 @@ pub enum Told {
     Served,
     /// Utilisation and queue.
     Queue,
+    /// Queue and what is served, as by a sentry in front.
+    Front,
 }
 
 pub struct Fluid {
@@ -118,10 +120,10 @@ impl Fluid {
         let seconds = steps as f64 * STEP_S;
         let waits = self.waits_s();
         let services = (0..services).map(|service| ServiceSignal {
-            utilization: Some((busy[service] / seconds / self.capacity[service].max(1e-9)).min(1.0)),
-            queue_delay: matches!(told, Told::All | Told::Queue)
-                .then(|| Nanos::from_secs_f64(waits[service])),
-            served_per_s: matches!(told, Told::All | Told::Served).then_some(served[service] / seconds),
+            utilization: (told != Told::Front)
+                .then_some((busy[service] / seconds / self.capacity[service].max(1e-9)).min(1.0)),
+            queue_delay: (told != Told::Served).then(|| Nanos::from_secs_f64(waits[service])),
+            served_per_s: (told != Told::Queue).then_some(served[service] / seconds),
         });
         let apis = (0..apis).map(|api| ApiSignal {
             offered_per_s: Some(self.offered[api]),

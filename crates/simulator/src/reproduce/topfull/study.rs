@@ -7,7 +7,9 @@ use std::sync::Arc;
 use plimsoll_core::Nanos;
 use plimsoll_core::config::fleet::Scenario;
 use plimsoll_ratecontrol::baselines::dagor;
-use plimsoll_ratecontrol::{RateControl, Settings as RateSettings};
+use plimsoll_ratecontrol::{
+    Controller as RateController, Network, RateControl, Settings as RateSettings, learned,
+};
 
 use crate::figures::Line;
 use crate::fleet::account::TIMELINE_STEP;
@@ -35,11 +37,24 @@ pub enum Who {
     Unclustered(Controller),
     /// DAGOR that takes away this part after a window with overload (Table 2).
     DagorStep(f64),
+    /// TopFull with the steps of a network (Fig. 17).
+    Learned(Weights),
+}
+
+/// A network, and whether somebody looks after it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Weights {
+    /// As rows name it.
+    pub name: &'static str,
+    /// A file as [`Network::read`] takes it.
+    pub file: &'static [u8],
+    /// The model does not look on: the network decides whatever comes of it.
+    pub alone: bool,
 }
 
 impl Who {
-    fn driver(self, plan: Arc<Plan>, seed: u64) -> Driver {
-        match self {
+    fn driver(self, plan: Arc<Plan>, seed: u64) -> Result<Driver, String> {
+        Ok(match self {
             Who::Named(controller) => Driver::with(plan, controller, seed),
             Who::Unclustered(controller) => {
                 let settings = controller.rates();
@@ -50,7 +65,16 @@ impl Who {
                 let settings = dagor::Settings { decrease, ..dagor::Settings::default() };
                 Driver::new(plan, Guards::Dagor(settings), None, seed)
             }
-        }
+            Who::Learned(weights) => {
+                let mut settings = learned::Settings::new(Network::read(weights.file)?);
+                if weights.alone {
+                    settings.guard = None;
+                }
+                let controller = RateController::Learned(settings);
+                let rates = RateControl::new(RateSettings { controller, ..RateSettings::default() });
+                Driver::new(plan, Guards::None, Some(rates), seed)
+            }
+        })
     }
 }
 
@@ -62,6 +86,8 @@ impl fmt::Display for Who {
             Who::Named(controller) => write!(f, "{controller}"),
             Who::Unclustered(controller) => write!(f, "{controller} without clusters"),
             Who::DagorStep(decrease) => write!(f, "dagor, steps of {decrease}"),
+            Who::Learned(Weights { name, alone: true, .. }) => f.write_str(name),
+            Who::Learned(Weights { name, .. }) => write!(f, "{name}, watched by the model"),
         }
     }
 }
@@ -78,7 +104,7 @@ pub struct Ran {
 
 impl Ran {
     fn new(plan: &Arc<Plan>, who: Who, seed: u64) -> Result<Ran, String> {
-        let mut driver = who.driver(plan.clone(), seed);
+        let mut driver = who.driver(plan.clone(), seed)?;
         let report = run_driver(&mut driver, &who.to_string(), seed)?;
         Ok(Ran { report, fleet: driver.fleet })
     }
