@@ -156,7 +156,7 @@ static apr_status_t end_turn(void *data) {
     struct turn *turn = data;
     note_end(turn->place, turn->number);
     leave(turn->place, turn->number);
-    if (turn->connection->keepalive == AP_CONN_KEEPALIVE) parking_call(pasture);
+    if (turn->connection->keepalive == AP_CONN_KEEPALIVE) parking_answered(pasture, turn->place);
     return APR_SUCCESS;
 }
 
@@ -183,6 +183,7 @@ static int enter(request_rec *request) {
     struct turn *own = apr_palloc(request->pool, sizeof *own);
     *own = (struct turn){place, next_number(place), request->connection};
     note_request(place, own->number, request);
+    parking_asked(pasture, place);
     if (settings->max_slowdown > 0) take_turn(place, own->number);
     /* However it ends. */
     apr_pool_cleanup_register(request->pool, own, end_turn, apr_pool_cleanup_null);
@@ -220,7 +221,7 @@ static int connected(conn_rec *connection, void *socket) {
     (void)socket;
     /* Not what another module makes of one. */
     if (connection->master || own_place < 0 || !parks(connection->base_server)) return DECLINED;
-    parking_connected(pasture, &pasture->place[own_place]);
+    parking_connected(&pasture->place[own_place]);
     apr_pool_cleanup_register(connection->pool, connection->sbh, connection_ended, apr_pool_cleanup_null);
     return DECLINED;
 }
@@ -316,11 +317,12 @@ static void look(plimsoll_herd *herd, server_rec *server) {
     static unsigned before;
     size_t count = count_workers(workers);
     if (!herd) return;
-    unsigned limit = plimsoll_herd_look(herd, workers, count, atomic_exchange(&pasture->held_back, 0));
+    int held_back = atomic_exchange(&pasture->held_back, 0);
+    unsigned limit = plimsoll_herd_look(herd, workers, count, held_back, atomic_load(&pasture->requests));
     atomic_store(&pasture->limit, limit);
     atomic_store(&pasture->limit_until, now_ns() + HOLDS_NS);
     hand_out();
-    parking_look(pasture, plimsoll_herd_is_pressed(herd));
+    parking_look(pasture);
     if (limit != before)
         ap_log_error(APLOG_MARK, APLOG_DEBUG, 0, server, "%u of %lu workers may work at once", limit, (unsigned long)count);
     before = limit;
@@ -335,7 +337,7 @@ static void shepherd(const struct begins *with, int status) {
     }
     atomic_store(&pasture->limit_until, 0);
     wake(MOST_WORKERS);
-    if (herd) parking_look(pasture, 0);
+    if (herd) parking_look(pasture);
     if (herd) plimsoll_herd_close(herd);
 }
 

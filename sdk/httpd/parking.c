@@ -4,15 +4,16 @@
  * How many of a server's processes wait for connections, where each has one at a time (the MPM prefork): hardly more than may be at work.
  *
  * The kernel hands connections to all who wait for one in turn. Where those are many more than may be at work, every request finds caches that
- * others have filled meanwhile, and a turn that it has to wait for. So whoever has ended a connection is parked, unless it is needed:
+ * others have filled meanwhile, and a turn that it has to wait for. So as many are awake as may be at work, always the same if they are enough:
  *
- *   listens --- a connection ---> has it --- it ends, others listen and work that are enough ---> parked
- *      ^                             |                                                              |
- *      +------- it ends, else -------+          nobody listens, though one more may have a turn     |
- *      +--------------------------------------------------------------------------------------------+
+ *   LISTENS --- a connection ---> CONNECTED --- has answered, and its client may ask again; ---> AWAY
+ *      ^                           |     ^      or waits for it since the last look               |
+ *      |                           |     +------------------- asks -------------------------------+
+ *      +-- it ends, and too few ---+------------------------------------------------------------- it ends
+ *      |   are awake               |
+ *      +--------- called --------- PARKED
  *
- * Who has answered and keeps its connection for another request is not counted from then on, and who waits for what its client sends not from the
- * next look on: another listens instead.
+ * Awake are those who listen or are connected. Who closes its connection is so, too: soon it listens again.
  */
 #include <errno.h>
 #include <linux/futex.h>
@@ -23,96 +24,104 @@
 #include "pasture.h"
 
 /* Where a worker stands. */
-enum { NOWHERE, LISTENS, CONNECTED, PARKED };
+enum { NOWHERE, LISTENS, CONNECTED, AWAY, PARKED };
 
 /* Who is parked looks by itself after so long: nobody may be there to call it. */
 static const struct timespec PATIENCE = {1, 0};
 
-static void listens(struct pasture *pasture, struct place *place) {
-    atomic_store(&place->stands, LISTENS);
-    atomic_fetch_add(&pasture->listening, 1);
+static int goes(struct place *place, int from, int to) {
+    return atomic_compare_exchange_strong(&place->stands, &from, to);
 }
 
-/* One of the parked, if there is one, is to listen. It counts at once, so that nobody is called in its stead until it runs. */
-static int call_one(struct pasture *pasture) {
-    if (!take_one(&pasture->parked)) return 0;
-    atomic_fetch_add(&pasture->listening, 1);
-    atomic_fetch_add(&pasture->called, 1);
-    atomic_fetch_add(&pasture->call, 1);
-    syscall(SYS_futex, &pasture->call, FUTEX_WAKE, 1, NULL, NULL, 0);
+/* One who is parked is to listen. It is awake at once, so that nobody is called in its stead until it runs. */
+static int unpark(struct pasture *pasture, struct place *place) {
+    if (!goes(place, PARKED, LISTENS)) return 0;
+    take_one(&pasture->parked);
+    atomic_fetch_add(&pasture->awake, 1);
+    return 1;
+}
+
+/* Calls those who are missing: the first of all places, so that they are those who were awake before, whose caches are filled. */
+static void call_missing(struct pasture *pasture) {
+    unsigned places = atomic_load(&pasture->places);
+    for (unsigned at = 0; at < places && atomic_load(&pasture->parked) && atomic_load(&pasture->awake) < limit_now(pasture); at++) {
+        struct place *place = &pasture->place[at];
+        if (unpark(pasture, place)) syscall(SYS_futex, &place->stands, FUTEX_WAKE, 1, NULL, NULL, 0);
+    }
+}
+
+/* Is awake no more, if it was. */
+static int leaves(struct pasture *pasture, struct place *place, int from, int to) {
+    if (!goes(place, from, to)) return 0;
+    take_one(&pasture->awake);
     return 1;
 }
 
 static void park(struct pasture *pasture, struct place *place) {
-    atomic_store(&place->stands, PARKED);
     atomic_fetch_add(&pasture->parked, 1);
-    for (;;) {
-        unsigned call = atomic_load(&pasture->call);
-        if (take_one(&pasture->called)) break;
-        long status = syscall(SYS_futex, &pasture->call, FUTEX_WAIT, call, &PATIENCE, NULL, 0);
+    if (!leaves(pasture, place, CONNECTED, PARKED)) atomic_store(&place->stands, PARKED);
+    /* Others may have gone at the same moment. */
+    call_missing(pasture);
+    while (atomic_load(&place->stands) == PARKED) {
+        long status = syscall(SYS_futex, &place->stands, FUTEX_WAIT, PARKED, &PATIENCE, NULL, 0);
         /* A signal is the server's way to say that it ends, which is for its own loop to see. */
-        int leaves = status && (errno == EINTR || (errno == ETIMEDOUT && limit_now(pasture) == UINT32_MAX));
-        if (leaves && take_one(&pasture->parked)) {
-            atomic_fetch_add(&pasture->listening, 1);
-            break;
-        }
+        if (status && (errno == EINTR || (errno == ETIMEDOUT && limit_now(pasture) == UINT32_MAX))) unpark(pasture, place);
     }
-    atomic_store(&place->stands, LISTENS);
 }
 
 void parking_begins(struct pasture *pasture, struct place *place) {
-    listens(pasture, place);
+    atomic_store(&place->stands, LISTENS);
+    atomic_fetch_add(&pasture->awake, 1);
 }
 
-void parking_connected(struct pasture *pasture, struct place *place) {
-    int stood = LISTENS;
-    if (atomic_compare_exchange_strong(&place->stands, &stood, CONNECTED)) take_one(&pasture->listening);
+void parking_connected(struct place *place) {
+    goes(place, LISTENS, CONNECTED);
+}
+
+void parking_asked(struct pasture *pasture, struct place *place) {
+    if (goes(place, AWAY, CONNECTED)) atomic_fetch_add(&pasture->awake, 1);
+}
+
+void parking_answered(struct pasture *pasture, struct place *place) {
+    if (leaves(pasture, place, CONNECTED, AWAY)) call_missing(pasture);
 }
 
 void parking_ended(struct pasture *pasture, struct place *place) {
-    unsigned limit = limit_now(pasture);
-    /* Those who will work next without this one: they have a request already, or wait for one. */
-    unsigned next = atomic_load(&pasture->waiting) + atomic_load(&pasture->listening);
-    if (next && limit != UINT32_MAX && next + atomic_load(&pasture->working) >= limit)
+    parking_asked(pasture, place);
+    if (atomic_load(&pasture->awake) > limit_now(pasture))
         park(pasture, place);
     else
-        listens(pasture, place);
+        goes(place, CONNECTED, LISTENS);
 }
 
 void parking_gone(struct pasture *pasture, struct place *place) {
     int stood = atomic_exchange(&place->stands, NOWHERE);
-    if (stood == LISTENS) take_one(&pasture->listening);
+    if (stood == LISTENS || stood == CONNECTED) take_one(&pasture->awake);
     if (stood == PARKED) take_one(&pasture->parked);
-    parking_call(pasture);
+    call_missing(pasture);
 }
 
-void parking_call(struct pasture *pasture) {
-    if (atomic_load(&pasture->parked) && !atomic_load(&pasture->listening) && atomic_load(&pasture->working) < limit_now(pasture)) call_one(pasture);
+/* Who is connected and has no turn, nor had one since the last look, is away. */
+static void send_away(struct pasture *pasture, struct place *place, unsigned *turns) {
+    unsigned before = *turns;
+    int idle = atomic_load(&place->stands) == CONNECTED && !atomic_load(&place->has);
+    /* One more, so that 0 is none. */
+    *turns = idle ? atomic_load(&place->turns) + 1 : 0;
+    if (idle && *turns == before) leaves(pasture, place, CONNECTED, AWAY);
 }
 
-void parking_look(struct pasture *pasture, int pressed) {
-    static struct drift of_listening, of_parked;
-    unsigned listening = 0, parked = 0, idle = 0, places = atomic_load(&pasture->places);
+void parking_look(struct pasture *pasture) {
+    static struct drift of_awake, of_parked;
+    static unsigned turns[MOST_WORKERS];
+    unsigned listening = 0, connected = 0, parked = 0, places = atomic_load(&pasture->places);
     for (unsigned at = 0; at < places; at++) {
-        const struct place *place = &pasture->place[at];
-        int stands = atomic_load(&place->stands);
-        listening += stands == LISTENS, parked += stands == PARKED;
-        idle += stands == CONNECTED && !atomic_load(&place->has);
+        send_away(pasture, &pasture->place[at], &turns[at]);
+        int stands = atomic_load(&pasture->place[at].stands);
+        listening += stands == LISTENS, connected += stands == CONNECTED, parked += stands == PARKED;
     }
-    unsigned called = atomic_load(&pasture->called);
-    /* Who is called listens, by the counts. */
-    mend(&pasture->listening, listening + called, &of_listening);
-    mend(&pasture->parked, beyond(parked, called), &of_parked);
-    /* Calls that were for the killed. */
-    while (!parked && take_one(&pasture->called)) {
-    }
-    if (listening || !parked) return;
-    /* Whoever asks now has to wait. Where CPUs have time, as many more as wait for their clients, so that they are soon enough. */
-    atomic_store(&pasture->held_back, 1);
-    if (pressed) return;
-    unsigned limit = limit_now(pasture), working = atomic_load(&pasture->working);
-    unsigned more = beyond(limit, working);
-    if (more && idle > more) more = idle;
-    while (more-- && call_one(pasture)) {
-    }
+    mend(&pasture->awake, listening + connected, &of_awake);
+    mend(&pasture->parked, parked, &of_parked);
+    /* Whoever asks now has to wait. */
+    if (parked && !listening) atomic_store(&pasture->held_back, 1);
+    call_missing(pasture);
 }

@@ -23,7 +23,7 @@ struct place {
     atomic_uint turns;  /* so many have begun here; a turn's number is never 0 */
     atomic_uint has;    /* the turn that it has, 0: none */
     atomic_uint serves; /* the number of the request that it serves, 0: none */
-    atomic_int stands;  /* where parking.c has it, 0: nowhere */
+    atomic_int stands;  /* where parking.c has it, 0: nowhere; a futex */
     atomic_llong since_ns; /* since when; CLOCK_MONOTONIC, in nanoseconds */
     atomic_llong took_ns;  /* how long the last one took */
     int pid;               /* its process */
@@ -41,10 +41,8 @@ struct pasture {
     atomic_uint waiting;
     atomic_uint turn; /* a futex: changes when somebody may go on */
     atomic_int held_back; /* somebody had to wait since the last look */
-    atomic_uint listening; /* workers that wait for a connection, with those that were called */
-    atomic_uint parked;    /* those that do not, until they are called */
-    atomic_uint called;    /* calls that nobody has answered yet */
-    atomic_uint call;      /* a futex: changes with every call */
+    atomic_uint awake;  /* workers that wait for a connection, or have one and do not wait for its client */
+    atomic_uint parked; /* those that do not, until they are called */
     atomic_uint places;   /* so many of them were ever used */
     atomic_ullong requests; /* so many have begun */
     long long began_s;      /* when the server did, in seconds since 1970 */
@@ -107,7 +105,13 @@ void status_answer(int listener, const struct pasture *pasture, long long until)
 void parking_begins(struct pasture *pasture, struct place *place);
 
 /* It has a connection. */
-void parking_connected(struct pasture *pasture, struct place *place);
+void parking_connected(struct place *place);
+
+/* A request has come over it. */
+void parking_asked(struct pasture *pasture, struct place *place);
+
+/* It is answered, and the connection is kept for another. */
+void parking_answered(struct pasture *pasture, struct place *place);
 
 /* The connection has ended: returns when it is to wait for another. */
 void parking_ended(struct pasture *pasture, struct place *place);
@@ -115,11 +119,8 @@ void parking_ended(struct pasture *pasture, struct place *place);
 /* It is gone. */
 void parking_gone(struct pasture *pasture, struct place *place);
 
-/* A turn has been given back by one who still has its connection, or by the dead: sees to it that somebody listens. */
-void parking_call(struct pasture *pasture);
-
-/* The same for all who may have a turn, with those in mind who wait for their clients, unless CPUs are `pressed` anyway; says whether anybody who asks now has to wait, and mends
- * what the killed have left. To be called a few times a second. */
-void parking_look(struct pasture *pasture, int pressed);
+/* Sees to it that enough are awake, says whether anybody who asks now has to wait, and mends what the killed have left. To be called a few times
+ * a second. */
+void parking_look(struct pasture *pasture);
 
 #endif

@@ -20,12 +20,14 @@
 //! | [`search`] | the search for a setting that is right | section 5.1 |
 //! | [`empathy`] | a job that gives way to others | section 5.2 |
 //! | [`sheepdog`] | a pool of workers none of which starves | section 5.3 |
+//! | [`following`] | whether more of them get more done | |
 
 pub mod allocation;
 mod census;
 mod compete;
 mod competing;
 pub mod empathy;
+pub mod following;
 pub mod futures;
 mod pools;
 mod predict;
@@ -42,6 +44,7 @@ pub mod weights;
 
 pub use allocation::{Allocations, Sum};
 pub use empathy::{IdleOnly, MaxSlowdown, Seen};
+pub use following::Following;
 pub use futures::{Futures, Settings};
 pub use search::{Search, Verdict};
 pub use sheepdog::SheepDog;

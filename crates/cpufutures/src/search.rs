@@ -67,6 +67,11 @@ impl Search {
         Search { range, value, step: 0, low: None, high: None, kept: None }
     }
 
+    /// All settings.
+    pub fn range(&self) -> RangeInclusive<i64> {
+        self.range.clone()
+    }
+
     /// The setting that is to be in force.
     pub fn value(&self) -> i64 {
         self.value

@@ -40,6 +40,12 @@ impl SheepDog {
         self.search.value()
     }
 
+    /// There are to be so many, whatever was found before.
+    pub fn resize(&mut self, workers: i64) -> i64 {
+        self.search = Search::new(self.search.range(), workers);
+        self.workers()
+    }
+
     /// Whether a worker that is slowed so much is slowed more than is aimed at.
     pub fn is_beyond(&self, slowdown: f64) -> bool {
         slowdown > aim(self.bound)

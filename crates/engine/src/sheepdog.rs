@@ -25,7 +25,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use plimsoll_core::Nanos;
-use plimsoll_cpufutures::sheepdog;
+use plimsoll_cpufutures::following::Advice;
+use plimsoll_cpufutures::{Following, sheepdog};
 use rustix::thread::gettid;
 
 pub use herd::Herd;
@@ -60,6 +61,8 @@ struct State {
     working: u32,
     /// Whether somebody had to wait since the last look: only then more at once would change anything.
     held_back: bool,
+    /// How often somebody has left.
+    done: u64,
     ended: bool,
     threads: Threads,
 }
@@ -79,8 +82,14 @@ impl SheepDog {
         let most = (*workers.end()).max(1);
         let dog = policy(workers, max_slowdown);
         let first = u32::try_from(dog.workers()).unwrap_or(u32::MAX);
-        let state =
-            State { most: first, working: 0, held_back: false, ended: false, threads: Threads::default() };
+        let state = State {
+            most: first,
+            working: 0,
+            held_back: false,
+            done: 0,
+            ended: false,
+            threads: Threads::default(),
+        };
         let (room, over) = (Condvar::new(), Condvar::new());
         let shared = Arc::new(Shared { state: Mutex::new(state), room, over });
         let watching = thread::spawn("sheepdog", {
@@ -148,6 +157,7 @@ impl Shared {
     fn leave(&self, tid: i32) {
         let mut state = self.lock();
         state.working = state.working.saturating_sub(1);
+        state.done += 1;
         state.threads.note(tid, false);
         drop(state);
         self.room.notify_one();
@@ -156,6 +166,7 @@ impl Shared {
     /// Looks until it is ended.
     fn watch(&self, mut dog: sheepdog::SheepDog) {
         let mut before = clock::now();
+        let mut following = Following::default();
         let mut state = self.lock();
         loop {
             (state, _) = self.over.wait_timeout(state, STEP.into()).unwrap_or_else(PoisonError::into_inner);
@@ -165,8 +176,12 @@ impl Shared {
             let now = clock::now();
             let fare = state.threads.look(now.since(before));
             before = now;
-            let (at_work, held_back) = (i64::from(state.working), std::mem::take(&mut state.held_back));
-            let may_work = judge(&mut dog, &mut state.threads, now, fare, at_work, held_back);
+            let so_far = SoFar {
+                at_work: i64::from(state.working),
+                held_back: std::mem::take(&mut state.held_back),
+                done: state.done,
+            };
+            let may_work = judge(&mut dog, &mut following, &mut state.threads, now, fare, so_far);
             let may_work = u32::try_from(may_work).unwrap_or(u32::MAX);
             if may_work != std::mem::replace(&mut state.most, may_work) {
                 self.room.notify_all();
@@ -188,22 +203,39 @@ fn is_pressed(fare: &Fare) -> bool {
     fare.cpus_busy && fare.wanted >= host::cpus() as f64
 }
 
+/// What a pool has come to.
+#[derive(Clone, Copy, Debug)]
+struct SoFar {
+    at_work: i64,
+    /// Whether anybody had to wait to enter since the last look.
+    held_back: bool,
+    /// How much was ever done.
+    done: u64,
+}
+
 /// How many may work next, from how they fare while so many do. Nothing follows from that while more work than may, since those have to end who
 /// were let in before; nor, while nobody has to wait to enter, from nobody being slowed; nor yet from a bad moment.
 fn judge(
     dog: &mut sheepdog::SheepDog,
+    following: &mut Following,
     threads: &mut Threads,
     now: Nanos,
     fare: Option<Fare>,
-    at_work: i64,
-    held_back: bool,
+    so_far: SoFar,
 ) -> i64 {
     let may_work = dog.workers();
-    let Some(fare) = fare.filter(|_| at_work <= may_work) else { return may_work };
-    if dog.is_beyond(fare.worst) && fare.window < TOLD {
+    let Some(fare) = fare.filter(|_| so_far.at_work <= may_work) else { return may_work };
+    let is_beyond = dog.is_beyond(fare.worst);
+    if is_beyond && fare.window < TOLD {
         return may_work;
     }
-    let next = dog.measured(now, [fare.worst], held_back && !is_pressed(&fare));
+    let next = match following.look(now, may_work, so_far.done) {
+        Advice::Back(workers) if !is_beyond => dog.resize(workers),
+        advice => {
+            let more_would_help = so_far.held_back && !is_pressed(&fare) && advice == Advice::Rise;
+            dog.measured(now, [fare.worst], more_would_help)
+        }
+    };
     if next != may_work {
         threads.begin_anew();
     }

@@ -78,10 +78,9 @@ typedef struct plimsoll_worker {
 
 /** As plimsoll_sheepdog_start. */
 PLIMSOLL_API plimsoll_herd *plimsoll_herd_new(unsigned least, unsigned most, double max_slowdown);
-/** How many may work at once from now on. To be called a few times a second, with all workers, and whether anybody has had to wait for a place since the last time. */
-PLIMSOLL_API unsigned plimsoll_herd_look(plimsoll_herd *herd, const plimsoll_worker *workers, size_t count, int held_back);
-/* Whether the workers kept all CPUs busy until the last look, so that more at once would only share them. */
-PLIMSOLL_API int plimsoll_herd_is_pressed(const plimsoll_herd *herd);
+/** How many may work at once from now on. To be called a few times a second, with all workers, whether anybody has had to wait for a place since the last time,
+ *  and how many requests or jobs were ever done: where more at once get no more done, there are to be fewer again. */
+PLIMSOLL_API unsigned plimsoll_herd_look(plimsoll_herd *herd, const plimsoll_worker *workers, size_t count, int held_back, uint64_t done);
 /** Ends it. */
 PLIMSOLL_API void plimsoll_herd_close(plimsoll_herd *herd);
 

@@ -4,19 +4,19 @@
 use std::ops::RangeInclusive;
 
 use plimsoll_core::Nanos;
-use plimsoll_cpufutures::sheepdog;
+use plimsoll_cpufutures::{Following, sheepdog};
 
 use super::threads::Threads;
-use super::{judge, policy};
+use super::{SoFar, judge, policy};
 use crate::clock;
 
 /// Sizes a pool of workers that it does not keep.
 #[derive(Debug)]
 pub struct Herd {
     dog: sheepdog::SheepDog,
+    following: Following,
     threads: Threads,
     looked_at: Nanos,
-    is_pressed: bool,
 }
 
 impl Herd {
@@ -25,15 +25,20 @@ impl Herd {
     pub fn new(workers: RangeInclusive<u32>, max_slowdown: f64) -> Herd {
         Herd {
             dog: policy(workers, max_slowdown),
+            following: Following::default(),
             threads: Threads::default(),
             looked_at: clock::now(),
-            is_pressed: false,
         }
     }
 
     /// How many may work at once from now on. To be called a few times a second, with all workers by their thread's number and whether they are at
-    /// work; and whether anybody has had to wait for a place since the last time.
-    pub fn look(&mut self, workers: impl IntoIterator<Item = (i32, bool)>, held_back: bool) -> u32 {
+    /// work; whether anybody has had to wait for a place since the last time; and how much was ever done.
+    pub fn look(
+        &mut self,
+        workers: impl IntoIterator<Item = (i32, bool)>,
+        held_back: bool,
+        done: u64,
+    ) -> u32 {
         let now = clock::now();
         let mut at_work = 0;
         for (tid, working) in workers {
@@ -42,12 +47,8 @@ impl Herd {
         }
         let fare = self.threads.look(now.since(self.looked_at));
         self.looked_at = now;
-        self.is_pressed = fare.as_ref().is_some_and(super::is_pressed);
-        let workers = judge(&mut self.dog, &mut self.threads, now, fare, at_work, held_back);
+        let so_far = SoFar { at_work, held_back, done };
+        let workers = judge(&mut self.dog, &mut self.following, &mut self.threads, now, fare, so_far);
         u32::try_from(workers).unwrap_or(u32::MAX)
-    }
-    /// Whether its workers kept all CPUs busy until the last look, so that more at once would only share them.
-    pub fn is_pressed(&self) -> bool {
-        self.is_pressed
     }
 }

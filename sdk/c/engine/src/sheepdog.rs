@@ -82,23 +82,14 @@ pub unsafe extern "C" fn plimsoll_herd_look(
     workers: *const Worker,
     count: usize,
     held_back: i32,
+    done: u64,
 ) -> u32 {
     // SAFETY: as the caller promised.
     let Some(herd) = (unsafe { herd.as_mut() }) else { return u32::MAX };
     // SAFETY: as the caller promised.
     let workers = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(workers, count) } };
     let workers = workers.iter().map(|worker| (worker.tid, worker.working != 0));
-    catch_unwind(AssertUnwindSafe(|| herd.look(workers, held_back != 0))).unwrap_or(u32::MAX)
-}
-
-/// Whether the workers kept all CPUs busy until the last look.
-///
-/// # Safety
-/// `herd` is NULL, or what `plimsoll_herd_new` gave and was not closed, and nobody else uses it now.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn plimsoll_herd_is_pressed(herd: *const Herd) -> i32 {
-    // SAFETY: as the caller promised.
-    unsafe { herd.as_ref() }.map_or(0, |herd| i32::from(herd.is_pressed()))
+    catch_unwind(AssertUnwindSafe(|| herd.look(workers, held_back != 0, done))).unwrap_or(u32::MAX)
 }
 
 /// Ends it.

@@ -4,7 +4,9 @@
 //! same two CPUs, which pages that are only read are too short to make up for.
 //!
 //! Throughput is work: the CPU time that the pages which were answered take. Who has more workers answers more of the cheap pages beside the
-//! same number of dear ones, or the other way round, so requests a second of two settings cannot be compared where there are both.
+//! same number of dear ones, or the other way round, so requests a second of two settings cannot be compared where there are both. What a machine that
+//! others share can do changes by some per cent from minute to minute, so settings take turns, and they are compared by the median over rounds of them side by
+//! side.
 //!
 //! The paper counts requests that starve. That is the O(1) scheduler's doing; today's treats equals alike, so here slowdowns and
 //! throughput are judged, and requests over ten seconds are told beside.
@@ -41,7 +43,9 @@ const SPREAD: f64 = 1.5;
 const STATIC_MS: f64 = 0.1;
 /// The controller finds its setting, and the queues fill.
 const WARM_UP: Duration = Duration::from_secs(5);
-const MEASURED: Duration = Duration::from_secs(8);
+const MEASURED: Duration = Duration::from_secs(6);
+/// Rounds of all settings under one mix.
+const ROUNDS: usize = 3;
 /// What the paper calls starved.
 const STARVED: Nanos = Nanos::from_secs(10);
 /// Of everything random here.
@@ -82,23 +86,51 @@ impl Setting {
 struct Run {
     setting: Setting,
     mix: u32,
-    seed: u64,
-    seen: Seen,
-    /// After the warm-up.
+    rounds: Vec<Round>,
+    /// After the warm-up, of all rounds.
     fares: Vec<Fare>,
+}
+
+/// What clients saw in one.
+struct Round {
+    per_s: f64,
+    /// Milliseconds of CPU time of the pages that were answered, a second.
+    work_ms_per_s: f64,
+    over: usize,
+    failed: usize,
+}
+
+impl Round {
+    fn of(seen: &Seen, seed: u64, mix: u32) -> Round {
+        let (from_s, length_s) = (WARM_UP.as_secs_f64(), MEASURED.as_secs_f64());
+        let page = |client, asked| page_ms(seed, mix, client, asked).unwrap_or(STATIC_MS);
+        Round {
+            per_s: seen.answered(from_s, from_s + length_s) as f64 / length_s,
+            work_ms_per_s: seen.worth(from_s, from_s + length_s, page) / length_s,
+            over: seen.over(STARVED),
+            failed: seen.failed(),
+        }
+    }
 }
 
 impl Run {
     fn per_s(&self) -> f64 {
-        let from_s = WARM_UP.as_secs_f64();
-        self.seen.answered(from_s, from_s + MEASURED.as_secs_f64()) as f64 / MEASURED.as_secs_f64()
+        median(self.rounds.iter().map(|round| round.per_s))
     }
 
-    /// Milliseconds of CPU time of the pages that were answered, a second.
     fn work_ms_per_s(&self) -> f64 {
-        let from_s = WARM_UP.as_secs_f64();
-        let page = |client, asked| page_ms(self.seed, self.mix, client, asked).unwrap_or(STATIC_MS);
-        self.seen.worth(from_s, from_s + MEASURED.as_secs_f64(), page) / MEASURED.as_secs_f64()
+        median(self.rounds.iter().map(|round| round.work_ms_per_s))
+    }
+
+    /// Work of each round over another's in it, in per cent.
+    fn work_beside(&self, other: &Run) -> impl Iterator<Item = f64> {
+        let pairs = self.rounds.iter().zip(&other.rounds);
+        pairs.map(|(round, beside)| 100.0 * round.work_ms_per_s / beside.work_ms_per_s)
+    }
+
+    /// Requests that starved.
+    fn over(&self) -> usize {
+        self.rounds.iter().map(|round| round.over).sum()
     }
 
     /// Samples within a bound, in per cent.
@@ -116,14 +148,30 @@ impl Run {
     }
 }
 
+fn median(all: impl Iterator<Item = f64>) -> f64 {
+    let mut all: Vec<f64> = all.collect();
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
 /// Slowdowns, throughput and starved requests over the mixes.
 pub fn sheepdog(settings: Settings) -> Result<Findings, String> {
     let mut runs = Vec::new();
     wait_for(async {
         for mix in MIXES {
-            for setting in Setting::all() {
-                eprintln!("sheepdog: {mix} % of the clients ask for pages that compute, {}", setting.name());
-                runs.push(run(setting, mix, settings.seed).await?);
+            let first = runs.len();
+            let none = |setting| Run { setting, mix, rounds: Vec::new(), fares: Vec::new() };
+            runs.extend(Setting::all().map(none));
+            for round in 1..=ROUNDS {
+                for run in &mut runs[first..] {
+                    let name = run.setting.name();
+                    eprintln!(
+                        "sheepdog: {mix} % of the clients ask for pages that compute, {name}, round {round}"
+                    );
+                    let (seen, fares) = one_round(run.setting, mix, settings.seed).await?;
+                    run.rounds.push(Round::of(&seen, settings.seed, mix));
+                    run.fares.extend(fares);
+                }
             }
         }
         Ok(())
@@ -131,7 +179,7 @@ pub fn sheepdog(settings: Settings) -> Result<Findings, String> {
     Ok(findings(&runs))
 }
 
-async fn run(setting: Setting, mix: u32, seed: u64) -> Result<Run, String> {
+async fn one_round(setting: Setting, mix: u32, seed: u64) -> Result<(Seen, Vec<Fare>), String> {
     let workers = if let Setting::Static(workers) = setting { workers } else { DEFAULT_WORKERS };
     let of_module = if let Setting::Module(bound) = setting { Some(bound) } else { None };
     let apache = Apache::start(workers, of_module)?;
@@ -165,13 +213,13 @@ async fn run(setting: Setting, mix: u32, seed: u64) -> Result<Run, String> {
                 fares.push(fare);
             }
         }
-        Err::<Run, String>("the herald has ended".to_owned())
+        Err::<Seen, String>("the herald has ended".to_owned())
     };
     let seen = tokio::select! {
         seen = load => seen,
-        failed = look => return failed,
+        failed = look => failed?,
     };
-    Ok(Run { setting, mix, seed, seen, fares })
+    Ok((seen, fares))
 }
 
 /// CPU time of the page that a client asks for, in milliseconds; nothing for one that is read.
@@ -222,7 +270,7 @@ fn findings(runs: &[Run]) -> Findings {
         rows.push(Row::beside(what("best static setting, requests/s"), None, Some(best.per_s())));
         rows.push(Row::beside(what("default, requests/s"), None, Some(default.per_s())));
         rows.push(Row::beside(what("default, worst slowdown"), None, Some(default.worst())));
-        rows.push(Row::beside(what("default, over 10 s"), None, Some(default.seen.over(STARVED) as f64)));
+        rows.push(Row::beside(what("default, over 10 s"), None, Some(default.over() as f64)));
         for (bound, run) in BOUNDS.iter().filter_map(|bound| Some((bound, of(Setting::Module(*bound))?))) {
             let what = |of: &str| format!("{mix} % compute, SheepDog {bound}: {of}");
             rows.extend([
@@ -230,12 +278,13 @@ fn findings(runs: &[Run]) -> Findings {
                 Row::no_less(
                     what("work, % of the best static setting's"),
                     OF_BEST_PCT,
-                    100.0 * run.work_ms_per_s() / best.work_ms_per_s(),
+                    median(run.work_beside(best)),
                 ),
+                Row::beside(what("the same, least of a round"), None, run.work_beside(best).reduce(f64::min)),
                 Row::beside(what("requests/s"), None, Some(run.per_s())),
                 Row::beside(what("workers, mean"), None, Some(run.mean_active())),
                 Row::beside(what("worst slowdown"), None, Some(run.worst())),
-                Row::beside(what("over 10 s"), None, Some(run.seen.over(STARVED) as f64)),
+                Row::beside(what("over 10 s"), None, Some(run.over() as f64)),
             ]);
         }
     }
@@ -245,13 +294,13 @@ fn findings(runs: &[Run]) -> Findings {
             continue;
         };
         let what = |of: &str| format!("{mix} % compute, sentry {bound}: {of}");
-        let work = 100.0 * sentry.work_ms_per_s() / module.work_ms_per_s();
+        let work = median(sentry.work_beside(module));
         rows.extend([
             Row::beside(what("samples with every worker within it, %"), None, Some(sentry.within(bound))),
             Row::beside(what("work, % of the module's"), None, Some(work)),
         ]);
     }
-    let failed: usize = runs.iter().map(|run| run.seen.failed()).sum();
+    let failed: usize = runs.iter().flat_map(|run| &run.rounds).map(|round| round.failed).sum();
     rows.push(Row::no_more("requests that failed", 0.0, failed as f64));
     let lines = |of: &dyn Fn(&Run) -> f64| -> Vec<Line> {
         let line = |setting: Setting| Line {
