@@ -31,7 +31,7 @@ struct Asked {
 type Says = fn(f64) -> What;
 
 enum Reader {
-    Query { label: String, what: Says },
+    Query { label: String, what: Says, times: String, before: query::Times },
     Page(Box<Exporter>),
     Sentry(Front),
 }
@@ -51,13 +51,17 @@ impl Asked {
     }
 
     fn query(of: &Prometheus, query: &str, what: Says) -> Asked {
-        let query = Serializer::new(String::new()).append_pair("query", query).finish();
         let joint = if of.path.query().is_some() { '&' } else { '?' };
+        let path = |query: &str| {
+            let query = Serializer::new(String::new()).append_pair("query", query).finish();
+            format!("{}{joint}{query}", of.path)
+        };
+        let (label, times) = (of.label.clone(), path(&query::of_times(query)));
         Asked {
             server: of.server.clone(),
-            path: format!("{}{joint}{query}", of.path),
+            path: path(query),
             token: of.token.clone(),
-            reader: Reader::Query { label: of.label.clone(), what },
+            reader: Reader::Query { label, what, times, before: query::Times::new() },
         }
     }
 
@@ -70,9 +74,21 @@ impl Asked {
     }
 
     async fn ask(&mut self) -> Result<Vec<Told>, String> {
-        let body = fetch::get(&self.server, &self.path, self.token.as_ref(), PATIENCE).await?;
+        let get = async |path: &str| fetch::get(&self.server, path, self.token.as_ref(), PATIENCE).await;
+        // Before the values: what is scraped in between is news when it is asked for next.
+        let times = match &self.reader {
+            Reader::Query { times, .. } => get(times).await,
+            _ => Err(String::new()),
+        };
+        let body = get(&self.path).await?;
         match &mut self.reader {
-            Reader::Query { label, what } => query::parse(&body, label, *what),
+            Reader::Query { label, what, before, .. } => {
+                let mut told = query::parse(&body, label, *what)?;
+                let now = times.map(|times| query::times(&times, label)).unwrap_or_default();
+                query::mark(&mut told, before, &now);
+                *before = now;
+                Ok(told)
+            }
             Reader::Sentry(front) => front.read(&body, clock::now()),
             Reader::Page(exporter) => {
                 let page = String::from_utf8_lossy(&body);

@@ -1,4 +1,7 @@
 //! What a Prometheus answers to a query: a vector of values, each with its labels.
+//!
+//! It answers with what it scraped last, as often as it is asked. So it is asked for the times of that, too: a value that was not scraped anew is no
+//! news.
 
 use std::collections::HashMap;
 
@@ -6,6 +9,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Told, What};
+
+/// No Prometheus gives what it scraped longer ago: by default it looks back five minutes.
+const OLDEST_S: f64 = 3_600.0;
 
 #[derive(Deserialize)]
 struct Answer {
@@ -28,11 +34,57 @@ struct Row {
     value: (f64, String),
 }
 
+/// When what is told of each service was scraped, in seconds since 1970.
+pub type Times = HashMap<String, f64>;
+
+/// The query for the times of what another one gives.
+pub fn of_times(query: &str) -> String {
+    format!("timestamp({query})")
+}
+
 /// Reads an answer: of each value that has the label, the service and what the value says.
 ///
 /// # Errors
 /// Why it is none, in words.
 pub fn parse(body: &[u8], label: &str, what: fn(f64) -> What) -> Result<Vec<Told>, String> {
+    let told = rows(body)?.into_iter().filter_map(|mut row| {
+        let service = row.metric.remove(label)?;
+        // The time beside it is that of the question.
+        Some(Told { service, instance: String::new(), what: what(row.number()), is_new: None })
+    });
+    Ok(told.collect())
+}
+
+/// Reads an answer to [`of_times`]. What a query computes, as a rate, has the time of the question, which says nothing: there is no time of it. Nor is
+/// there one where the answer is something else.
+pub fn times(body: &[u8], label: &str) -> Times {
+    let mut times = Times::new();
+    for mut row in rows(body).unwrap_or_default() {
+        let scraped_s = row.number();
+        let is_time = scraped_s < row.value.0 && scraped_s > row.value.0 - OLDEST_S;
+        if let Some(service) = row.metric.remove(label).filter(|_| is_time) {
+            let latest = times.entry(service).or_insert(scraped_s);
+            *latest = latest.max(scraped_s);
+        }
+    }
+    times
+}
+
+/// Marks as new what was scraped since the times before, where those of now say when it was.
+pub fn mark(told: &mut [Told], before: &Times, now: &Times) {
+    for told in told {
+        told.is_new = now.get(&told.service).map(|at_s| before.get(&told.service) != Some(at_s));
+    }
+}
+
+impl Row {
+    /// What is no number is counted as nonsense by whoever takes it.
+    fn number(&self) -> f64 {
+        self.value.1.parse().unwrap_or(f64::NAN)
+    }
+}
+
+fn rows(body: &[u8]) -> Result<Vec<Row>, String> {
     let answer: Answer = serde_json::from_slice(body)
         .map_err(|error| format!("it answers with what is no result: {error}"))?;
     if let Some(error) = answer.error {
@@ -42,21 +94,37 @@ pub fn parse(body: &[u8], label: &str, what: fn(f64) -> What) -> Result<Vec<Told
     if data.result_type != "vector" {
         return Err(format!("the query gives a {}; write one that gives a vector", data.result_type));
     }
-    let rows: Vec<Row> = serde_json::from_value(data.result)
-        .map_err(|error| format!("it answers with what is no vector: {error}"))?;
-    let told = rows.into_iter().filter_map(|mut row| {
-        let service = row.metric.remove(label)?;
-        // What is no number is counted as nonsense by whoever takes it.
-        let value = row.value.1.parse().unwrap_or(f64::NAN);
-        // The time beside it is that of the question.
-        Some(Told { service, instance: String::new(), what: what(value), is_new: None })
-    });
-    Ok(told.collect())
+    serde_json::from_value(data.result).map_err(|error| format!("it answers with what is no vector: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_not_scraped_anew_is_no_news() {
+        let answer = |cart: &str| {
+            format!(
+                r#"{{"data":{{"resultType":"vector","result":[{{"metric":{{"s":"cart"}},"value":[1700000009.5,"{cart}"]}},
+                {{"metric":{{"s":"rate"}},"value":[1700000009.5,"1700000009.5"]}}]}}}}"#
+            )
+        };
+        let of = |service: &str| Told {
+            service: service.to_owned(),
+            instance: String::new(),
+            what: What::Waits(1.0),
+            is_new: None,
+        };
+        let mut told = ["cart", "rate", "other"].map(of);
+        let mut before = Times::new();
+        for (scraped, is_new) in [("1700000008.1", true), ("1700000008.1", false), ("1700000009.1", true)] {
+            let now = times(answer(scraped).as_bytes(), "s");
+            mark(&mut told, &before, &now);
+            assert_eq!([&told[0], &told[1], &told[2]].map(|told| told.is_new), [Some(is_new), None, None]);
+            before = now;
+        }
+        assert!(times(b"no answer", "s").is_empty());
+    }
 
     #[test]
     fn a_vector_is_read_and_all_else_said() {
