@@ -90,8 +90,8 @@ void parking_ended(struct pasture *pasture, struct place *place) {
     parking_asked(pasture, place);
     if (atomic_load(&pasture->awake) > limit_now(pasture))
         park(pasture, place);
-    else
-        goes(place, CONNECTED, LISTENS);
+    else if (!goes(place, CONNECTED, LISTENS))
+        parking_begins(pasture, place); /* the last look has just sent it away */
 }
 
 void parking_gone(struct pasture *pasture, struct place *place) {
