@@ -95,6 +95,12 @@ impl Hold {
         }
     }
 
+    /// The level at which one equal beside it slows the job `limit` times: what it has had too much before its share was right it has had for
+    /// good.
+    pub fn level_for(&self, limit: f64) -> i64 {
+        self.equal_level() - ((limit - 1.0).max(1.0).log2() * self.doubling()) as i64
+    }
+
     /// Levels for a doubling of the job's weight.
     pub fn doubling(&self) -> f64 {
         match self.plan.share {

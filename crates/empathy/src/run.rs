@@ -213,7 +213,8 @@ impl Ride {
             _ if watch.is_none() => Control::Nothing,
             (Want::IdleOnly, _) => Control::IdleOnly(IdleOnly::default()),
             (Want::MaxSlowdown(limit), Some(levels)) => {
-                Control::Share(MaxSlowdown::new(limit, levels, hold.equal_level(), Some(hold.doubling())))
+                let start = hold.level_for(limit);
+                Control::Share(MaxSlowdown::new(limit, levels, start, Some(hold.doubling())))
             }
             (Want::MaxSlowdown(limit), None) => {
                 Control::Duty(MaxSlowdown::new(limit, 1..=100, 100, None), Duty::default())

@@ -21,19 +21,22 @@ const WINDOW: Nanos = Nanos::from_secs(10);
 const LOOK_BACK: Nanos = Nanos::from_secs(9);
 /// The slowdown is kept within these parts of the limit,
 const BAND: RangeInclusive<f64> = 0.84..=0.92;
-/// moved by what it was over the look back, to this power,
-const MADE_UP: i32 = 4;
+/// moved by what it was over the look back: never beyond this part of the limit over both,
+const MOST: f64 = 0.92;
 /// but up by no more than this part,
 const MOST_UP: f64 = 1.2;
 /// and down by no more than this part of what is beyond 1: others that have next to nothing of the CPU are whoever holds the job back, too.
 const MOST_DOWN: f64 = 0.5;
 /// Beyond so many times the band a share is wrong whatever chance there was in it.
 const CLEARLY: f64 = 1.5;
+/// A share is believed to be what it was set for until it was seen for longer than this, in milliseconds of the job's CPU time: slices come in
+/// bursts, and half a second without any does not make a share nothing.
+const BELIEVED_MS: f64 = 15.0;
 /// How long a share is tried that is not clearly wrong,
 const TRIAL: Nanos = Nanos::from_millis(400);
 /// and how much of the CPU the job must be due in that time: it comes in slices of some milliseconds.
 const TRIAL_DUE_MS: f64 = 60.0;
-/// As much for one that is clearly wrong,
+/// As much, due or had, for one that is clearly wrong,
 const CLEARLY_DUE_MS: f64 = 30.0;
 /// in so long at least: the counters of a look are not all of the same moment.
 const CLEARLY_TRIAL: Nanos = Nanos::from_millis(180);
@@ -75,6 +78,8 @@ pub struct MaxSlowdown {
     doubling: Option<f64>,
     search: Search,
     trial: Nanos,
+    /// What the share before was found to be, clearly: this one is believed less for it.
+    clearly: Option<Verdict>,
     since_set: Got,
     window: VecDeque<Got>,
     worst: f64,
@@ -89,6 +94,7 @@ impl MaxSlowdown {
             search: Search::new(levels.clone(), start),
             levels,
             doubling,
+            clearly: None,
             trial: if doubling.is_some() { TRIAL } else { Nanos(TRIAL.0 * COARSE) },
             since_set: Got::default(),
             window: VecDeque::new(),
@@ -109,7 +115,9 @@ impl MaxSlowdown {
         self.remember(got);
         let Some((verdict, slowdown)) = self.verdict() else { return self.search.value() };
         let before = self.search.value();
-        let level = match self.estimated(verdict, slowdown) {
+        let estimated = self.estimated(verdict);
+        self.clearly = estimated.map(|_| verdict);
+        let level = match estimated {
             Some(level) => {
                 self.search = Search::new(self.levels.clone(), level);
                 self.search.value()
@@ -127,8 +135,9 @@ impl MaxSlowdown {
     }
 
     /// The level at which the job would be slowed as it may be, if that is far from here.
-    fn estimated(&self, verdict: Verdict, slowdown: f64) -> Option<i64> {
+    fn estimated(&self, verdict: Verdict) -> Option<i64> {
         let (least, most) = self.band();
+        let slowdown = self.believed(verdict);
         let far = slowdown > most * CLEARLY || slowdown < least / CLEARLY;
         let doubling = self.doubling.filter(|_| far && verdict != Verdict::Right)?;
         // Others weigh as much as the job times what it is slowed beyond 1.
@@ -141,9 +150,16 @@ impl MaxSlowdown {
     fn band(&self) -> (f64, f64) {
         let middle = (BAND.start() + BAND.end()) / 2.0;
         let aim = self.limit * middle;
-        let made_up = aim * (aim / self.look_back().slowdown()).powi(MADE_UP);
-        let made_up = made_up.clamp(1.0 + MOST_DOWN * (aim - 1.0), MOST_UP * aim) / middle;
-        (made_up * BAND.start(), made_up * BAND.end())
+        let before = self.look_back().slowdown();
+        // What is had too much is given back slowly: at once, it would be too little ten seconds later, and so on in circles.
+        let given_back = (aim / before).clamp(1.0, MOST_UP) * aim;
+        // What was too little is made up for as soon as the limit is near, in what is left of its time.
+        let before_part = LOOK_BACK.0 as f64 / WINDOW.0 as f64;
+        let most = self.limit * MOST;
+        let left = 1.0 - before_part * most / before;
+        let made_up = if left > 0.0 { most * (1.0 - before_part) / left } else { f64::INFINITY };
+        let next = given_back.min(made_up).max(1.0 + MOST_DOWN * (aim - 1.0)) / middle;
+        (next * BAND.start(), next * BAND.end())
     }
 
     /// Whether the share was in force long enough to tell how large it is.
@@ -156,6 +172,20 @@ impl MaxSlowdown {
         self.since_set.desired_ms / self.limit
     }
 
+    /// How many times slower the job is with its share, by what that was set for and by what was seen since; by this alone where it would be
+    /// the second to be wrong in the same way.
+    fn believed(&self, verdict: Verdict) -> f64 {
+        if self.clearly == Some(verdict) {
+            return self.since_set.slowdown();
+        }
+        let (least, most) = self.band();
+        let aim = (least + most) / 2.0;
+        let believed = Got { desired_ms: BELIEVED_MS * aim, ran_ms: BELIEVED_MS, ..Got::default() };
+        let mut seen = self.since_set;
+        seen.add(believed);
+        seen.slowdown()
+    }
+
     /// What the share since it was set is to be called, where that can be said yet.
     fn verdict(&self) -> Option<(Verdict, f64)> {
         let (least, most) = self.band();
@@ -165,12 +195,12 @@ impl MaxSlowdown {
             return None;
         }
         let tried = self.is_tried();
-        let clear = length >= CLEARLY_TRIAL && self.due_ms() >= CLEARLY_DUE_MS;
-        if slowdown > most && (tried || (clear && slowdown > most * CLEARLY)) {
+        let clear = length >= CLEARLY_TRIAL && self.due_ms().max(self.since_set.ran_ms) >= CLEARLY_DUE_MS;
+        if slowdown > most && (tried || (clear && self.believed(Verdict::TooLow) > most * CLEARLY)) {
             return Some((Verdict::TooLow, slowdown));
         }
         let wait_per_s = self.since_set.others_waited_ms * 1e9 / length.0 as f64;
-        if slowdown < least && (tried || (clear && slowdown < least / CLEARLY)) {
+        if slowdown < least && (tried || (clear && self.believed(Verdict::TooHigh) < least / CLEARLY)) {
             let helps = wait_per_s > BEARABLE_MS_PER_S;
             return Some((if helps { Verdict::TooHigh } else { Verdict::Right }, slowdown));
         }
@@ -292,7 +322,7 @@ mod tests {
     #[test]
     fn a_job_that_runs_in_slices_gets_no_more_than_it_must() {
         for limit in [2.0, 5.0, 10.0, 20.0] {
-            for seed in 0..8_u64 {
+            for seed in 0..16_u64 {
                 let mut rng = rng::seeded(seed, 1);
                 let mut control = MaxSlowdown::new(limit, 0..=136, 72, Some(8.0));
                 let had = |share| {
@@ -304,6 +334,32 @@ mod tests {
                 assert!(most <= limit, "limit {limit}, seed {seed}: {most}");
                 let over_all = shares.len() as f64 / shares.iter().sum::<f64>();
                 assert!(over_all >= 0.82 * limit, "limit {limit}, seed {seed}: {over_all}");
+            }
+        }
+    }
+
+    #[test]
+    fn half_a_second_without_a_slice_is_no_reason_to_let_it_have_all() {
+        for limit in [2.0, 5.0, 10.0, 20.0] {
+            for period in [70, 90] {
+                let mut control = MaxSlowdown::new(limit, 0..=136, 72, Some(8.0));
+                // What it does not get in half a second comes later.
+                let (mut tick, mut owed) = (0, 0.0);
+                let had = |share: f64| {
+                    tick += 1;
+                    if tick % period < 5 {
+                        owed += share;
+                        return 0.0;
+                    }
+                    let again = owed / 5.0;
+                    owed -= again;
+                    (share + again).min(1.0)
+                };
+                let shares = sliced(&mut control, 2_000, by_group, |_| 36.0 * 1024.0, had);
+                let (_, most) = slowdowns(&shares);
+                assert!(most <= limit, "limit {limit}, every {period} ticks: {most}");
+                let over_all = shares.len() as f64 / shares.iter().sum::<f64>();
+                assert!(over_all >= 0.82 * limit, "limit {limit}, every {period} ticks: {over_all}");
             }
         }
     }
