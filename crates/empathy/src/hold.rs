@@ -88,15 +88,15 @@ impl Hold {
     }
 
     /// The level at which the job is one among equals.
-    pub fn equal_level(&self) -> i64 {
+    fn equal_level(&self) -> i64 {
         match self.plan.share {
             Share::Group(_) => ((1024.0 / LEAST_WEIGHT).log2() * STEPS_TO_DOUBLE) as i64,
             _ => 0,
         }
     }
 
-    /// The level at which one equal beside it slows the job `limit` times: what it has had too much before its share was right it has had for
-    /// good.
+    /// The level to begin with under a limit: that at which one equal beside the job slows it `limit` times, and never more than its equal
+    /// share. What it has too much before its share is right is never had back in full.
     pub fn level_for(&self, limit: f64) -> i64 {
         self.equal_level() - ((limit - 1.0).max(1.0).log2() * self.doubling()) as i64
     }

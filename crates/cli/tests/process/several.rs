@@ -118,8 +118,7 @@ impl Fleet {
                 }
             }
             assert!(start.elapsed() < PATIENCE, "{what}: {seen:?}\n{}", self.log());
-            // To be asked costs them CPU time, too, of which they have little: asked at every turn on a slow machine, they are busy
-            // with nothing else, and none goes.
+            // To be asked costs them CPU time, too, of which they have little: asked too often, a slow machine's may be busy with that.
             std::thread::sleep(Duration::from_millis(200));
         }
     }

@@ -24,7 +24,7 @@ const ON_ONLINE_BOUTIQUE: Weights = Weights {
     file: include_bytes!("../../../../ratecontrol/models/online-boutique.safetensors"),
     alone: true,
 };
-/// What a network that was trained further may lose with the model looking on, in per cent: what runs of one network differ by.
+/// What a network that was trained further may lose with the model looking on, in per cent.
 const MAY_LOSE_PCT: f64 = 2.0;
 /// Until both scenarios end.
 const SPAN: Span = (SURGE_S, 90);
