@@ -33,6 +33,7 @@ mod provider;
 mod rates;
 mod reading;
 mod recording;
+mod rounds;
 mod run;
 mod sentries;
 mod status;
