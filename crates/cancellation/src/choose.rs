@@ -79,7 +79,9 @@ pub struct Terms {
 pub struct Known<'a> {
     /// The contention of each resource.
     pub levels: &'a [f64],
-    /// What it was before objectives were missed.
+    /// For how long requests ran lately, in ns.
+    pub ran_ns: f64,
+    /// What was lost before objectives were missed.
     pub rise: &'a Rise,
     /// What tasks usually take.
     pub usual: &'a Usual,
@@ -138,7 +140,8 @@ pub struct Chooser {
 impl Chooser {
     /// Adds up who uses what.
     pub fn look(&mut self, scene: &Scene, known: Known<'_>, terms: Terms) {
-        let Known { levels, rise, usual, limit } = known;
+        let Known { levels, ran_ns, rise, usual, limit } = known;
+        let risen_by = |index, level| rise.of(index, level, ran_ns);
         let anyone = terms.blame == Blame::Anyone;
         self.columns.clear();
         let columns = scene.resources.iter().zip(levels).enumerate();
@@ -148,11 +151,11 @@ impl Chooser {
             scene.resources.iter().zip(levels).filter(|(resource, _)| resource.kind == Kind::Cpu);
         let short = processors.map(|(_, &level)| level).fold(0.0, f64::max).min(MOST_SHORT);
         let patience = limit.0 as f64 / (1.0 - short);
-        let steepest = (levels.iter().enumerate()).map(|(r, &level)| rise.of(r, level)).fold(0.0, f64::max);
+        let steepest = (levels.iter().enumerate()).map(|(r, &level)| risen_by(r, level)).fold(0.0, f64::max);
         // Where nothing has risen much, what has been there all the time may have become too much.
         let risen = if steepest >= RISEN { COMPARABLE * steepest } else { f64::NEG_INFINITY };
         self.columns.extend(columns.map(|(index, (resource, &level))| {
-            let is_new = level >= comparable && rise.of(index, level) >= risen;
+            let is_new = level >= comparable && risen_by(index, level) >= risen;
             // Whoever holds it for less than an objective allows makes nobody late alone.
             let patience = if resource.kind.is_held() { patience } else { 0.0 };
             let far_above = patience.max(FAR_ABOVE * usual.taken(index));

@@ -85,6 +85,11 @@ impl Contention {
         &self.levels
     }
 
+    /// For how long requests ran lately, all of them together, in ns: levels are parts of this.
+    pub fn ran_ns(&self) -> f64 {
+        self.exec_ns.max(1.0)
+    }
+
     /// The same with what is lost to a queue left there, as the paper has it.
     pub fn measured(&self) -> &[f64] {
         &self.measured

@@ -137,10 +137,11 @@ impl Reliever {
             (Blame::FarAboveUsual, Objective::All) => self.contention.levels(),
             _ => self.contention.measured(),
         };
-        let known = Known { levels, rise: &self.rise, usual: &self.usual, limit: self.limit };
+        let ran_ns = self.contention.ran_ns();
+        let known = Known { levels, ran_ns, rise: &self.rise, usual: &self.usual, limit: self.limit };
         self.chooser.look(scene, known, self.choice);
         if calm {
-            self.rise.kept(now, self.limit, levels);
+            self.rise.kept(now, self.limit, levels, ran_ns);
             self.chooser.heavy().enumerate().for_each(|(r, taken)| self.usual.heavy(r, elapsed, taken));
         }
         self.decision.contention.clear();

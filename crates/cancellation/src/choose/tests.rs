@@ -42,7 +42,7 @@ fn usual(scene: &Scene) -> Usual {
 }
 
 fn known<'a>(levels: &'a [f64], rise: &'a Rise, usual: &'a Usual) -> Known<'a> {
-    Known { levels, rise, usual, limit: LIMIT }
+    Known { levels, ran_ns: 1.0, rise, usual, limit: LIMIT }
 }
 
 fn choose(scene: &Scene, levels: &[f64], terms: Terms) -> Vec<Candidate> {
