@@ -10,6 +10,7 @@ use plimsoll_core::config::case::{CaseFile, Switch};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::catalog;
+use crate::cost::cost;
 use crate::judge::judge;
 use crate::page::page;
 use crate::report::{Repetition, Report};
@@ -38,9 +39,11 @@ enum Command {
     /// files, and ends with this command. Fails if the agent ends anybody but the culprit, task or request,
     /// if it does not end that one, or if requests are dropped (0.01 % and more).
     Run(RunArgs),
+    /// Measure what it costs their servers to be watched: turns with an agent and turns without, undisturbed.
+    Cost(CostArgs),
     /// Write a page of the docs from what `run --out DIR` has left.
     Report {
-        /// That directory.
+        /// That directory; what lies in a directory in it are further runs, such as longer ones.
         dir: PathBuf,
     },
 }
@@ -77,13 +80,36 @@ struct RunArgs {
     /// Writes CASE.json and CASE.svg into this directory.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Keeps the repetitions that are in that directory, and runs those that are missing.
+    #[arg(long, requires = "out")]
+    resume: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct CostArgs {
+    /// Their names, or files of your own.
+    #[arg(required = true)]
+    case: Vec<String>,
+    /// Turns with an agent; there are as many without.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pairs: u32,
+    /// How long a turn is.
+    #[arg(long, default_value = "6s")]
+    turn: Nanos,
+    /// Decides what comes and when.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only JSON, on the standard output: a line for each case.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Runs it; Ctrl-C ends it and everything that it started.
 pub fn run(args: Args) -> ExitCode {
     let result = match args.command {
         Command::List { json } => list(json).map(|()| ExitCode::SUCCESS),
-        Command::Run(args) => until_told(&args),
+        Command::Run(args) => until_told(run_cases(&args)),
+        Command::Cost(args) => until_told(cost_of(&args)),
         Command::Report { dir } => Report::read_all(&dir).map(|reports| {
             print!("{}", page(reports));
             ExitCode::SUCCESS
@@ -121,14 +147,14 @@ fn list(json: bool) -> Result<(), String> {
     Ok(())
 }
 
-fn until_told(args: &RunArgs) -> Result<ExitCode, String> {
+fn until_told(what: impl Future<Output = Result<ExitCode, String>>) -> Result<ExitCode, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|e| format!("cannot start: {e}"))?.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| e.to_string())?;
         let mut terminate = signal(SignalKind::terminate()).map_err(|e| e.to_string())?;
         // What was started is dropped with the run, and ends.
         tokio::select! {
-            result = run_cases(args) => result,
+            result = what => result,
             _ = interrupt.recv() => Ok(ExitCode::from(130)),
             _ = terminate.recv() => Ok(ExitCode::from(143)),
         }
@@ -149,6 +175,9 @@ async fn run_cases(args: &RunArgs) -> Result<ExitCode, String> {
         // Of a file, what is before its ending.
         let name = Path::new(name).file_stem().and_then(|stem| stem.to_str()).unwrap_or(name);
         let mut report = Report::new(name, case, &plan);
+        if let Some(directory) = args.out.as_ref().filter(|_| args.resume) {
+            report.resume(directory)?;
+        }
         if let Err(why) = run_case(args, case, &plan, &mut report).await {
             eprintln!("plimsoll case: {name}: {why}");
             report.failed = Some(why);
@@ -167,6 +196,20 @@ async fn run_cases(args: &RunArgs) -> Result<ExitCode, String> {
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+async fn cost_of(args: &CostArgs) -> Result<ExitCode, String> {
+    let (warm_up, length) = (Nanos::from_secs(4), args.turn);
+    let plan = Plan { warm_up, length, trigger_at: Nanos::ZERO, seed: args.seed, program: program()? };
+    for name in &args.case {
+        let cost = cost(name, &catalog::find(name)?, &plan, args.pairs).await;
+        let cost = cost.map_err(|why| format!("{name}: {why}"))?;
+        match args.json {
+            true => println!("{}", serde_json::json!(cost)),
+            false => println!("{}", cost.text()),
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Takes down in the report what came of each repetition that was run to its end.
 async fn run_case(args: &RunArgs, case: &CaseFile, plan: &Plan, report: &mut Report) -> Result<(), String> {
     Stand::is_there(&case.server)?;
@@ -179,6 +222,9 @@ async fn run_case(args: &RunArgs, case: &CaseFile, plan: &Plan, report: &mut Rep
         wanted.iter().copied().partition(|remedy| remedy.applies(case));
     report.not_applicable = left_out.iter().map(|remedy| remedy.as_str().to_owned()).collect();
     for seed in (plan.seed..).take(args.repetitions as usize) {
+        if report.repetitions.iter().any(|repetition| repetition.seed == seed) {
+            continue;
+        }
         let plan = Plan { seed, ..plan.clone() };
         let doing = |what: &str| eprintln!("{}: {what}, for {}, seed {seed}", report.case, plan.length);
         doing("undisturbed");
@@ -204,8 +250,11 @@ fn plan(args: &RunArgs) -> Result<Plan, String> {
     if length < Nanos::from_secs(8) || length > Nanos::from_secs(3_600) {
         return Err("--length is to be from 8s to 1h".to_owned());
     }
-    let program = std::env::current_exe().map_err(|e| format!("cannot tell where this program is: {e}"))?;
-    Ok(Plan { warm_up, length, trigger_at, seed: args.seed, program })
+    Ok(Plan { warm_up, length, trigger_at, seed: args.seed, program: program()? })
+}
+
+fn program() -> Result<PathBuf, String> {
+    std::env::current_exe().map_err(|e| format!("cannot tell where this program is: {e}"))
 }
 
 fn write(directory: &Path, report: &Report) -> Result<(), String> {

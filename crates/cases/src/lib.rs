@@ -7,6 +7,7 @@
 pub mod cli;
 
 mod catalog;
+mod cost;
 mod judge;
 mod page;
 mod protego;

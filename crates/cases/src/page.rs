@@ -21,16 +21,20 @@ const COLUMNS: &str = "Goodput is requests that were answered within the objecti
     the rights that [`agent.md`](agent.md) asks for; `protego`, who waits too long is given up, by the same adapter and with the same rights; \
     `timeout`, limits on the time of statements, as people set them; `native`, what else the server has.";
 
-/// The page, in Markdown. Its figures are those that `case run --out` writes, in the folder `cases` beside it.
+/// The page, in Markdown. Its figures are those that `case run --out` writes, in the folder `cases` beside it. A case may have run at two
+/// lengths: with all remedies, and for longer with ours.
 pub fn page(mut reports: Vec<Report>) -> String {
-    reports.sort_by_key(|report| (number_of(&report.case), report.case.clone()));
-    let ran: Vec<&Report> = reports.iter().filter(|report| !report.repetitions.is_empty()).collect();
+    let order = |it: &Report| (number_of(&it.case), it.case.clone(), it.seconds as u64);
+    reports.sort_by_key(order);
+    let cases: Vec<&[Report]> = reports.chunk_by(|a, b| a.case == b.case).collect();
     let mut page = format!("# The cases, as they ran\n\n{}\n\n", conditions(&reports));
-    page += &format!("{COLUMNS}\n\nGoodput of the median run:\n\n");
-    page += &summary(&reports);
-    page += &format!("\n{}\n", verdict(&ran));
-    for report in &reports {
-        page += &section(report);
+    page += &format!(
+        "{COLUMNS}\n\nGoodput of the median run, of the shorter ones where there are two lengths:\n\n"
+    );
+    page += &summary(&cases);
+    page += &format!("\n{}\n", verdict(&cases));
+    for case in cases {
+        page += &section(case);
     }
     page
 }
@@ -68,11 +72,21 @@ fn conditions(reports: &[Report]) -> String {
     )
 }
 
-fn summary(reports: &[Report]) -> String {
+/// Of the reports of one case, that of the shortest runs, which have most remedies.
+fn shortest(case: &[Report]) -> &Report {
+    case.iter().find(|report| !report.repetitions.is_empty()).unwrap_or(&case[0])
+}
+
+/// Of the reports of one case, that of the longest runs with an agent.
+fn longest(case: &[Report]) -> Option<&Report> {
+    case.iter().rev().find(|report| report.runs_with(OURS).next().is_some())
+}
+
+fn summary(cases: &[&[Report]]) -> String {
     let columns: Vec<&str> = [Remedy::None.as_str(), OURS].into_iter().chain(OTHERS).collect();
     let mut table = format!("| case | server | what happens | {} |\n", columns.join(" | "));
     table += &format!("| --- | --- | --- |{}\n", " ---: |".repeat(columns.len()));
-    for report in reports {
+    for report in cases.iter().map(|case| shortest(case)) {
         let rows = rows(report);
         let goodput = |remedy: &&str| {
             let row = rows.iter().find(|row| row.remedy == *remedy);
@@ -90,18 +104,17 @@ fn summary(reports: &[Report]) -> String {
     table
 }
 
-fn verdict(ran: &[&Report]) -> String {
-    let hold = ran.iter().filter(|report| {
-        report.runs_with(OURS).next().is_some()
-            && report.runs_with(OURS).all(|run| run.falls_short().is_empty())
-    });
-    let against = |report: &&Report| {
+fn verdict(cases: &[&[Report]]) -> String {
+    let ran: Vec<&Report> = cases.iter().filter_map(|case| longest(case)).collect();
+    let hold = ran.iter().filter(|report| report.runs_with(OURS).all(|run| run.falls_short().is_empty()));
+    let right = ran.iter().filter(|report| report.runs_with(OURS).all(|run| run.harms().is_empty()));
+    let against = |report: &Report| {
         let rows = rows(report);
         let of = |remedy: &str| Some(rows.iter().find(|row| row.remedy == remedy)?.goodput?.median);
         let best = OTHERS.iter().filter_map(|other| of(other)).reduce(f64::max)?;
         Some((report.case.clone(), of(OURS)?, best))
     };
-    let against: Vec<(String, f64, f64)> = ran.iter().filter_map(against).collect();
+    let against: Vec<(String, f64, f64)> = cases.iter().filter_map(|case| against(shortest(case))).collect();
     let behind: Vec<String> = against
         .iter()
         .filter(|(_, ours, best)| *ours < best * (1.0 - BEHIND))
@@ -110,11 +123,13 @@ fn verdict(ran: &[&Report]) -> String {
     let ahead = against.iter().filter(|(_, ours, best)| *ours >= best * (1.0 + AHEAD)).count();
     format!(
         "With the agent throughput is to be at least {:.0} % of the undisturbed, p99 at most {P99} times as long without two seconds from the beginning of the trouble on, \
-         and less than {DROPPED_PCT} % of the requests unanswered; the culprit is to be ended and nobody else. All of it holds in every run of {} of {} cases.\n\n\
+         and less than {DROPPED_PCT} % of the requests unanswered; the culprit is to be ended and nobody else. All of it holds in every run, of the longer ones where there \
+         are two lengths, of {} of {} cases; all but p99 and throughput in those of {}.\n\n\
          Beside the best of {}: at least {:.0} % ahead in {ahead} of {} cases; more than {:.0} % behind in {}.\n",
         100.0 * THROUGHPUT,
         hold.count(),
         ran.len(),
+        right.count(),
         OTHERS.join(", "),
         100.0 * AHEAD,
         against.len(),
@@ -123,31 +138,43 @@ fn verdict(ran: &[&Report]) -> String {
     )
 }
 
-fn section(report: &Report) -> String {
-    let name = &report.case;
+fn section(case: &[Report]) -> String {
+    let report = shortest(case);
     let mut title = report.title.chars();
     let first: String = title.next().into_iter().flat_map(char::to_uppercase).collect();
-    let mut text = format!("\n## {name}\n\n{first}{}.", title.as_str());
+    let mut text = format!("\n## {}\n\n{first}{}.", report.case, title.as_str());
     if let Some(paper) = &report.paper {
         text += &format!(" (In Table 2 of the paper on ATROPOS: {paper}.)");
     }
     if let Some(version) = &report.version {
-        let (rate, slo, seconds) = (report.rate_per_s, report.slo_ms, report.seconds);
-        text += &format!(" {version}; {rate} requests/s for {seconds} s, 99 % of them within {slo} ms.");
+        let (rate, slo) = (report.rate_per_s, report.slo_ms);
+        text += &format!(" {version}; {rate} requests/s, 99 % of them within {slo} ms.");
     }
     if let Some(culprit) = &report.culprit {
         text += &format!(" To be ended: `{culprit}`.");
     }
-    text += "\n\n";
+    text += "\n";
+    case.iter().for_each(|report| text += &runs(report));
+    text
+}
+
+/// What came of the runs of one length.
+fn runs(report: &Report) -> String {
+    let mut text = String::new();
     if !report.repetitions.is_empty() {
-        text += &format!("![goodput and p99 over time](cases/{name}.svg)\n\n");
+        let Report { case, place, seconds, .. } = report;
+        let times = match report.repetitions.len() {
+            1 => "One run".to_owned(),
+            times => format!("{times} runs"),
+        };
+        text += &format!("\n{times} of {seconds} s:\n\n");
+        text += &format!("![goodput and p99 over time](cases/{place}{case}.svg)\n\n");
         text += "| remedy | goodput | throughput | p99 | p99 without 2 s | dropped, % | action, s | recovery, s | who was ended |\n";
         text += "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n";
         rows(report).iter().for_each(|row| text += &line(row));
         for remedy in &report.not_applicable {
             text += &format!("| {remedy} | has nothing for this case | | | | | | | |\n");
         }
-        text += "\n";
     }
     let all = report.runs_with(OURS).count();
     let short = report.repetitions.iter().flat_map(|repetition| {
@@ -157,10 +184,10 @@ fn section(report: &Report) -> String {
     let short: Vec<String> =
         short.map(|(seed, short)| format!("with seed {seed} {}", short.join(", "))).collect();
     text += &match (&report.failed, short.as_slice()) {
-        (Some(why), _) => format!("Did not run to its end: {why}.\n"),
-        (None, []) if all > 0 => "All that must hold does.\n".to_owned(),
+        (Some(why), _) => format!("\nDid not run to its end: {why}.\n"),
+        (None, []) if all > 0 => "\nAll that must hold does.\n".to_owned(),
         (None, []) => String::new(),
-        (None, short) => format!("Does not hold in {} of {all} runs: {}.\n", short.len(), short.join("; ")),
+        (None, short) => format!("\nDoes not hold in {} of {all} runs: {}.\n", short.len(), short.join("; ")),
     };
     text
 }
@@ -198,7 +225,7 @@ fn cell(spread: Option<Spread>, digits: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::judge::Judged;
     use crate::report::{Machine, Repetition};
@@ -227,7 +254,8 @@ mod tests {
         }
     }
 
-    fn report(case: &str, ours: [f64; 3], timeout: f64) -> Report {
+    /// Of three runs.
+    pub(crate) fn report(case: &str, ours: [f64; 3], timeout: f64) -> Report {
         let repetition = |(seed, ours)| Repetition {
             seed,
             undisturbed: run("undisturbed", 1.0),
@@ -255,7 +283,23 @@ mod tests {
             repetitions: (1..).zip(ours).map(repetition).collect(),
             not_applicable: vec!["native".to_owned()],
             failed: None,
+            place: String::new(),
         }
+    }
+
+    #[test]
+    fn a_case_of_two_lengths_is_judged_by_the_longer_and_compared_by_the_shorter() {
+        let mut long = report("c9", [0.97; 3], 0.5);
+        (long.seconds, long.place) = (120.0, "long/".to_owned());
+        long.repetitions.iter_mut().for_each(|it| it.remedies.retain(|run| run.remedy == OURS));
+        let page = page(vec![long, report("c9", [0.90; 3], 0.5)]);
+        let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("no {text:?} in {page}"));
+        at("| [c9](#c9) | postgres | somebody holds a lock | 0.100 | 0.900 | - | 0.500 | - |\n");
+        at("of 1 of 1 cases; all but p99 and throughput in those of 1.");
+        at("at least 10 % ahead in 1 of 1 cases");
+        assert!(at("3 runs of 8 s:") < at("cases/c9.svg") && at("cases/c9.svg") < at("3 runs of 120 s:"));
+        assert!(at("throughput 0.900 of 0.95") < at("cases/long/c9.svg"));
+        assert_eq!(page.matches("## c9").count(), 1);
     }
 
     #[test]
@@ -273,7 +317,7 @@ mod tests {
             "| plimsoll | 0.970 (0.900 to 0.990) | 0.970 (0.900 to 0.990) | 3.0 | 1.00 | 0.000 | 0.20 | - |  |\n",
         );
         at("Does not hold in 1 of 3 runs: with seed 2 throughput 0.900 of 0.95.\n");
-        at("All of it holds in every run of 1 of 2 cases.");
+        at("of 1 of 2 cases; all but p99 and throughput in those of 2.");
         at("at least 10 % ahead in 1 of 2 cases; more than 1 % behind in c9 (0.980 to 0.995).");
         at("Did not run to its end: there is no MariaDB.\n");
         at("![goodput and p99 over time](cases/c9.svg)");

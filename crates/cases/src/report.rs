@@ -1,7 +1,7 @@
 //! What is known of a case after its runs: what `--out DIR` keeps in DIR/CASE.json, and all that is told of it comes from.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use plimsoll_core::config::case::CaseFile;
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,9 @@ pub struct Report {
     pub not_applicable: Vec<String>,
     /// Why there are no more runs, if there are not as many as were wanted.
     pub failed: Option<String>,
+    /// Below which of the directories that were read it was found: nothing, or "long/".
+    #[serde(skip)]
+    pub place: String,
 }
 
 /// Runs that saw the same requests.
@@ -87,7 +90,30 @@ impl Report {
             repetitions: Vec::new(),
             not_applicable: Vec::new(),
             failed: None,
+            place: String::new(),
         }
+    }
+
+    /// Takes over the repetitions of its last runs in a directory, if there are any.
+    ///
+    /// # Errors
+    /// What cannot be read; that those were other runs: of another length, or on another machine.
+    pub fn resume(&mut self, directory: &Path) -> Result<(), String> {
+        let path = directory.join(&self.case).with_extension("json");
+        if !path.exists() {
+            return Ok(());
+        }
+        let last = Report::read(&path)?;
+        if (last.seconds, last.rate_per_s, last.slo_ms, &last.machine)
+            != (self.seconds, self.rate_per_s, self.slo_ms, &self.machine)
+        {
+            return Err(format!(
+                "{} is of other runs than these; name another directory, or run without --resume",
+                path.display()
+            ));
+        }
+        (self.repetitions, self.version) = (last.repetitions, last.version);
+        Ok(())
     }
 
     /// The runs with this remedy.
@@ -102,22 +128,15 @@ impl Report {
         first.into_iter().flat_map(|first| &first.remedies).map(|run| run.remedy.as_str())
     }
 
-    /// The reports of a directory.
+    /// The reports of a directory, and of the directories in it.
     ///
     /// # Errors
     /// What cannot be read; that there are none.
     pub fn read_all(directory: &Path) -> Result<Vec<Report>, String> {
-        let failed = |path: &Path, e: String| format!("cannot read {}: {e}", path.display());
-        let entries = fs::read_dir(directory).map_err(|e| failed(directory, e.to_string()))?;
-        let mut reports = Vec::new();
-        for entry in entries {
-            let path = entry.map_err(|e| failed(directory, e.to_string()))?.path();
-            if path.extension().is_some_and(|extension| extension == "json") {
-                let text = fs::read_to_string(&path).map_err(|e| failed(&path, e.to_string()))?;
-                let report = serde_json::from_str(&text);
-                reports
-                    .push(report.map_err(|e| failed(&path, format!("it is not of `case run --out`: {e}")))?);
-            }
+        let mut reports = Report::read_some(directory, "")?;
+        for path in entries(directory)?.into_iter().filter(|path| path.is_dir()) {
+            let place = path.file_name().unwrap_or_default().to_string_lossy();
+            reports.extend(Report::read_some(&path, &format!("{place}/"))?);
         }
         match reports.is_empty() {
             true => Err(format!(
@@ -127,6 +146,28 @@ impl Report {
             false => Ok(reports),
         }
     }
+
+    /// Those that lie in a directory itself.
+    fn read_some(directory: &Path, place: &str) -> Result<Vec<Report>, String> {
+        let mut reports = Vec::new();
+        for path in entries(directory)? {
+            if path.extension().is_some_and(|extension| extension == "json") {
+                reports.push(Report { place: place.to_owned(), ..Report::read(&path)? });
+            }
+        }
+        Ok(reports)
+    }
+
+    fn read(path: &Path) -> Result<Report, String> {
+        let failed = |e: String| format!("cannot read {}: {e}", path.display());
+        let text = fs::read_to_string(path).map_err(|e| failed(e.to_string()))?;
+        serde_json::from_str(&text).map_err(|e| failed(format!("it is not of `case run --out`: {e}")))
+    }
+}
+
+fn entries(directory: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries = fs::read_dir(directory).and_then(|entries| entries.map(|it| Ok(it?.path())).collect());
+    entries.map_err(|e| format!("cannot read {}: {e}", directory.display()))
 }
 
 impl Machine {
@@ -145,5 +186,29 @@ impl Machine {
             memory_gib: memory_kib.div_ceil(1 << 20),
             kernel: text("/proc/sys/kernel/osrelease").trim().to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::tests::report;
+
+    #[test]
+    fn runs_go_on_where_they_are_of_the_same_kind() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |report: &Report| {
+            fs::write(dir.path().join("c9.json"), serde_json::to_string(report).unwrap()).unwrap();
+        };
+        let last = report("c9", [0.9; 3], 0.5);
+        let mut now = Report { repetitions: Vec::new(), version: None, ..last.clone() };
+        now.resume(dir.path()).unwrap();
+        assert!(now.repetitions.is_empty(), "there were none");
+        write(&last);
+        now.resume(dir.path()).unwrap();
+        assert_eq!(now.repetitions.iter().map(|it| it.seed).collect::<Vec<_>>(), [1, 2, 3]);
+        write(&Report { seconds: 120.0, ..last });
+        let error = now.resume(dir.path()).unwrap_err();
+        assert!(error.contains("is of other runs") && error.contains("--resume"), "{error}");
     }
 }

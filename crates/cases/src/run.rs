@@ -137,7 +137,8 @@ pub async fn run(case: &CaseFile, remedy: Option<Remedy>, plan: &Plan) -> Result
     Ok(Outcome { requests, endings, events, began_s, version })
 }
 
-fn load(case: &CaseFile, plan: &Plan) -> Load {
+/// What is asked of its server, for the length of a run.
+pub fn load(case: &CaseFile, plan: &Plan) -> Load {
     let kinds = case.request.0.iter().map(|(_, request)| Kind {
         text: request.text(),
         share: request.share,

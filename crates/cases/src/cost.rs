@@ -1,0 +1,229 @@
+//! What it costs a server to be watched: turns with an agent and turns without, of the same server under the same load, undisturbed.
+//!
+//! CPU time is what the kernel says: of everything that this program has started and that is not the agent, which is the server with what it
+//! does for the agent; and of the agent.
+
+use std::collections::HashMap;
+use std::fs;
+
+use plimsoll_core::Nanos;
+use plimsoll_core::config::case::{CaseFile, ServerKind};
+use plimsoll_testbed::agent::Agent;
+use plimsoll_testbed::database::load::Load;
+use plimsoll_testbed::database::loading::Loading;
+use plimsoll_testbed::database::request::Figures;
+use serde::Serialize;
+
+use crate::run::{Plan, load};
+use crate::stand::Stand;
+
+/// In its first seconds an agent looks more closely, to learn what is usual.
+const SETTLES: Nanos = Nanos::from_secs(5);
+
+/// One turn.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Turn {
+    /// Whether there was an agent.
+    pub watched: bool,
+    /// Requests that were answered, a second.
+    pub per_s: f64,
+    /// Time within which half of them, and 99 % of them, were answered, in milliseconds.
+    pub p50_ms: Option<f64>,
+    /// See there.
+    pub p99_ms: Option<f64>,
+    /// What the server's processes had, in per cent of a core.
+    pub server_pct: f64,
+    /// What the agent had, likewise.
+    pub agent_pct: f64,
+}
+
+/// The turns of one case.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cost {
+    /// Its name.
+    pub case: String,
+    /// What the server calls itself.
+    pub version: String,
+    /// Processors of this machine.
+    pub processors: usize,
+    /// In the order in which they were taken.
+    pub turns: Vec<Turn>,
+}
+
+/// Takes turns: `plan.length` each, as many with an agent as without. Each goes first every second time.
+///
+/// # Errors
+/// Where something does not start; of a server that no agent watches from beside it.
+pub async fn cost(name: &str, case: &CaseFile, plan: &Plan, pairs: u32) -> Result<Cost, String> {
+    if matches!(case.server.kind, ServerKind::Etcd | ServerKind::Solr) {
+        return Err(
+            "what it costs to have a sentry in front is another question: benches/gateways".to_owned()
+        );
+    }
+    Stand::is_there(&case.server)?;
+    let mut stand = Stand::set(case).await?;
+    let version = stand.version().await?;
+    let length = plan.warm_up + Nanos(2 * u64::from(pairs) * (SETTLES + plan.length).0) + SETTLES;
+    let loading = stand.load(Load { length, ..load(case, plan) }).await?;
+    tokio::time::sleep(plan.warm_up.into()).await;
+    let mut turns = Vec::new();
+    for pair in 0..pairs {
+        for watched in [pair % 2 == 1, pair % 2 == 0] {
+            let agent = watched.then(|| stand.watch(case, &plan.program)).transpose()?;
+            tokio::time::sleep(SETTLES.into()).await;
+            turns.push(turn(&loading, agent.as_ref(), plan.length).await);
+            agent.map_or(Ok(Vec::new()), Agent::stop)?;
+        }
+    }
+    loading.stop();
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    Ok(Cost { case: name.to_owned(), version, processors, turns })
+}
+
+async fn turn(loading: &Loading, agent: Option<&Agent>, length: Nanos) -> Turn {
+    let (from, before) = (loading.now(), CpuTimes::read());
+    tokio::time::sleep(length.into()).await;
+    let (to, after) = (loading.now(), CpuTimes::read());
+    let ended = loading.ended_after(0).into_iter();
+    let ended: Vec<_> = ended.filter(|it| (from..to).contains(&(it.at + it.latency))).collect();
+    let figures = Figures::of(&ended, to.since(from));
+    let agent_pid = agent.map(Agent::pid);
+    let pct = |ns: u64| 100.0 * ns as f64 / to.since(from).0 as f64;
+    Turn {
+        watched: agent.is_some(),
+        per_s: figures.throughput_per_s,
+        p50_ms: figures.p50_ms,
+        p99_ms: figures.p99_ms,
+        server_pct: pct(after.since(&before, |pid| Some(pid) != agent_pid)),
+        agent_pct: pct(after.since(&before, |pid| Some(pid) == agent_pid)),
+    }
+}
+
+/// CPU time of what this program has started and of what that has started, in ns, by process; with that of children which have ended.
+struct CpuTimes(HashMap<u32, u64>);
+
+impl CpuTimes {
+    fn read() -> CpuTimes {
+        let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let all: HashMap<u32, (u32, u64)> = pids.filter_map(|pid| Some((pid, stat(pid)?))).collect();
+        let ours = std::process::id();
+        let is_below = |mut pid: u32| {
+            while let Some((parent, _)) = all.get(&pid) {
+                if *parent == ours {
+                    return true;
+                }
+                pid = *parent;
+            }
+            false
+        };
+        CpuTimes(all.iter().filter(|(pid, _)| is_below(**pid)).map(|(pid, (_, ns))| (*pid, *ns)).collect())
+    }
+
+    /// What the processes that are meant have had since. One that has begun since had nothing before; what one had that has ended its
+    /// parent has, once it has waited for it.
+    fn since(&self, before: &CpuTimes, is_meant: impl Fn(u32) -> bool) -> u64 {
+        let sum = |times: &CpuTimes| -> u64 {
+            times.0.iter().filter(|(pid, _)| is_meant(**pid)).map(|(_, ns)| *ns).sum()
+        };
+        sum(self).saturating_sub(sum(before))
+    }
+}
+
+/// A process's parent, and its CPU time with that of the children that it has waited for, in ns.
+fn stat(pid: u32) -> Option<(u32, u64)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold anything, and ends with the last parenthesis.
+    let fields: Vec<&str> = text.rsplit_once(") ")?.1.split(' ').collect();
+    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    let ticks: u64 = (11..15).map(number).sum::<Option<u64>>()?;
+    let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second();
+    Some((u32::try_from(number(1)?).ok()?, ticks * tick_ns))
+}
+
+impl Cost {
+    /// What the server has more of with an agent, of each pair of turns, in per cent of a core.
+    fn more_pct(&self) -> Vec<f64> {
+        let of = |pair: &[Turn], watched: bool| {
+            pair.iter().filter(|turn| turn.watched == watched).map(|turn| turn.server_pct).sum::<f64>()
+        };
+        self.turns.chunks(2).map(|pair| of(pair, true) - of(pair, false)).collect()
+    }
+
+    /// In a line.
+    pub fn text(&self) -> String {
+        let mean = |of: &dyn Fn(&Turn) -> f64, watched: bool| {
+            let turns = || self.turns.iter().filter(|turn| turn.watched == watched);
+            turns().map(of).sum::<f64>() / turns().count().max(1) as f64
+        };
+        let more = self.more_pct();
+        let pairs = more.len().max(1) as f64;
+        let mean_more = more.iter().sum::<f64>() / pairs;
+        let variance = more.iter().map(|it| (it - mean_more).powi(2)).sum::<f64>() / (pairs - 1.0).max(1.0);
+        let error = 2.0 * (variance / pairs).sqrt();
+        let part = |pct: f64| pct / self.processors as f64;
+        format!(
+            "{}: {}, {:.0} requests/s: the server takes {:.2} % of a core, watched {:.2} % more (+- {:.2}), which is {:.2} % of all \
+             processors (+- {:.2}); the agent takes {:.2} % of a core; p50 {:.2} ms without, {:.2} ms with",
+            self.case,
+            self.version,
+            mean(&|turn| turn.per_s, false),
+            mean(&|turn| turn.server_pct, false),
+            mean_more,
+            error,
+            part(mean_more),
+            part(error),
+            mean(&|turn| turn.agent_pct, true),
+            mean(&|turn| turn.p50_ms.unwrap_or(f64::NAN), false),
+            mean(&|turn| turn.p50_ms.unwrap_or(f64::NAN), true),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use plimsoll_testbed::clock::Clock;
+
+    use super::*;
+
+    #[test]
+    fn what_children_and_theirs_have_is_told_and_nobody_elses() {
+        let before = CpuTimes::read();
+        // Computes in a grandchild, and then waits for us.
+        let script = "sh -c 'i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done'; read end";
+        let mut child =
+            Command::new("sh").args(["-c", script]).stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let pid = child.id();
+        let had = |times: &CpuTimes| times.since(&before, |it| it == pid || !before.0.contains_key(&it));
+        let clock = Clock::start();
+        while had(&CpuTimes::read()) < 20_000_000 {
+            assert!(clock.now() < Nanos::from_secs(60), "it has had nothing");
+        }
+        assert_eq!(CpuTimes::read().since(&before, |it| it == std::process::id()), 0);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn what_is_more_is_told_by_pairs() {
+        let turn = |watched, server_pct| Turn {
+            watched,
+            per_s: 400.0,
+            p50_ms: Some(0.5),
+            p99_ms: Some(1.0),
+            server_pct,
+            agent_pct: if watched { 0.4 } else { 0.0 },
+        };
+        let turns = [(false, 20.0), (true, 21.0), (true, 30.0), (false, 29.6)];
+        let turns = turns.map(|(watched, pct)| turn(watched, pct)).to_vec();
+        let cost = Cost { case: "c1".to_owned(), version: "MariaDB".to_owned(), processors: 2, turns };
+        let text = cost.text();
+        assert!(text.contains("24.80 % of a core, watched 0.70 % more (+- 0.60)"), "{text}");
+        assert!(
+            text.contains("0.35 % of all processors") && text.contains("the agent takes 0.40 %"),
+            "{text}"
+        );
+    }
+}
