@@ -87,7 +87,9 @@ async fn watch(config: Config, events: Events, recorder: Option<Recorder>) -> Re
             DatabaseKind::Postgres { .. } => {
                 tokio::task::spawn_local(keep_watching::<Postgres>(database, outlets))
             }
-            DatabaseKind::MariaDb => tokio::task::spawn_local(keep_watching::<MariaDb>(database, outlets)),
+            DatabaseKind::MariaDb { .. } => {
+                tokio::task::spawn_local(keep_watching::<MariaDb>(database, outlets))
+            }
             DatabaseKind::OpenSearch { .. } => {
                 tokio::task::spawn_local(keep_watching::<OpenSearch>(database, outlets))
             }
@@ -123,7 +125,7 @@ async fn watch(config: Config, events: Events, recorder: Option<Recorder>) -> Re
 fn check(database: &Database) -> Result<(), String> {
     let (source, checked) = match database.kind {
         DatabaseKind::Postgres { .. } => (Postgres::SOURCE, Postgres::target(database).map(drop)),
-        DatabaseKind::MariaDb => (MariaDb::SOURCE, MariaDb::target(database).map(drop)),
+        DatabaseKind::MariaDb { .. } => (MariaDb::SOURCE, MariaDb::target(database).map(drop)),
         DatabaseKind::OpenSearch { .. } => (OpenSearch::SOURCE, OpenSearch::target(database).map(drop)),
         DatabaseKind::Elasticsearch { .. } => {
             (Elasticsearch::SOURCE, Elasticsearch::target(database).map(drop))

@@ -16,7 +16,7 @@ use crate::source::Source;
 pub async fn steer(database: Database, controller: impl Controller) -> String {
     match database.kind {
         DatabaseKind::Postgres { .. } => steer_by::<Postgres>(database, controller).await,
-        DatabaseKind::MariaDb => steer_by::<MariaDb>(database, controller).await,
+        DatabaseKind::MariaDb { .. } => steer_by::<MariaDb>(database, controller).await,
         DatabaseKind::OpenSearch { .. } | DatabaseKind::Elasticsearch { .. } | DatabaseKind::Solr { .. } => {
             "in a search engine nobody is seen to wait for a lock".to_owned()
         }

@@ -41,20 +41,29 @@ pub fn server(files: &config::Tls) -> Result<Arc<ServerConfig>, Unusable> {
 /// Where there is no certificate to hold them to.
 pub fn client(ca: Option<&[u8]>) -> Result<Arc<ClientConfig>, String> {
     let mut roots = RootCertStore::empty();
-    let (given, source) = match ca {
-        Some(pem) => (certificates(pem).map_err(|e| format!("tls_ca: {e}"))?, "tls_ca"),
-        None => (rustls_native_certs::load_native_certs().certs, "the system"),
-    };
-    let (added, _) = roots.add_parsable_certificates(given);
-    if added == 0 {
-        return Err(format!("{source} has no certificate to hold https servers to; set tls_ca"));
-    }
+    roots.add_parsable_certificates(trusted(ca)?);
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|e| e.to_string())?
         .with_root_certificates(roots)
         .with_no_client_auth();
     Ok(Arc::new(config))
+}
+
+/// These certificates (PEM), or those that the system trusts: those of them that a server can be held to, at least one.
+///
+/// # Errors
+/// Where there is none.
+pub fn trusted(ca: Option<&[u8]>) -> Result<Vec<CertificateDer<'static>>, String> {
+    let (mut given, source) = match ca {
+        Some(pem) => (certificates(pem).map_err(|e| format!("tls_ca: {e}"))?, "tls_ca"),
+        None => (rustls_native_certs::load_native_certs().certs, "the system"),
+    };
+    given.retain(|it| RootCertStore::empty().add(it.clone()).is_ok());
+    if given.is_empty() {
+        return Err(format!("{source} has no certificate to hold servers to; set tls_ca"));
+    }
+    Ok(given)
 }
 
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {

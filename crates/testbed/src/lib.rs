@@ -18,7 +18,7 @@ pub mod disk_cap;
 pub mod etcd;
 pub mod graph;
 mod http;
-mod installed;
+pub mod installed;
 pub mod mariadb;
 pub mod orca;
 pub mod pages;

@@ -23,7 +23,7 @@ use std::collections::{HashMap, HashSet};
 
 use mysql_async::Opts;
 use plimsoll_core::Nanos;
-use plimsoll_core::config::Database;
+use plimsoll_core::config::{Database, DatabaseKind};
 
 use crate::host;
 use crate::server::backend::{Backend, State, Waits};
@@ -32,6 +32,7 @@ use crate::server::kernel::Kernel;
 use crate::server::mask::{Dialect, mask};
 use crate::server::slots::{self, What};
 use crate::server::stamp::Stamp;
+use crate::server::trust::certificates;
 use crate::server::{Adapter, Glance, Seen, Told};
 
 use self::facts::Facts;
@@ -62,7 +63,11 @@ impl Adapter for MariaDb {
     const SOURCE: &'static str = "mariadb";
 
     fn target(settings: &Database) -> Result<Opts, String> {
-        connect::options(settings.dsn.reveal()).map_err(|why| format!("`dsn`: {why}"))
+        let DatabaseKind::MariaDb { tls_ca } = &settings.kind else {
+            return Err("no MariaDB".to_owned());
+        };
+        let ca = certificates(tls_ca.as_deref())?;
+        connect::options(settings.dsn.reveal(), ca.as_deref()).map_err(|why| format!("`dsn`: {why}"))
     }
 
     async fn connect(target: &Opts, now: Nanos) -> Result<MariaDb, String> {

@@ -4,6 +4,7 @@
 use plimsoll_core::config::{self, Config, parse};
 use plimsoll_testbed::database;
 use plimsoll_testbed::database::task::How;
+use plimsoll_testbed::installed::Certificate;
 use plimsoll_testbed::mariadb::{Options, Server as Private, Session, there_is_none};
 
 use super::MariaDb;
@@ -58,8 +59,8 @@ impl Ground for Private {
     const REPORT: &'static [&'static str] = &["begin", "select count(*) from shelf"];
     const REST: &'static str = "select sleep(4)";
 
-    async fn raise() -> Option<Private> {
-        raise_with(&Options::default()).await
+    async fn raise_with(tls: Option<Certificate>) -> Option<Private> {
+        raise_with(&Options { tls, ..Options::default() }).await
     }
 
     fn settings(&self, user: &str, more: &str) -> config::Database {

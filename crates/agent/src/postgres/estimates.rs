@@ -19,8 +19,8 @@ use std::time::Duration;
 use plimsoll_core::Nanos;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Config};
 
 use crate::clock;
 use crate::host::{self, Host};
@@ -29,7 +29,7 @@ use crate::server::backend::{Backend, State, Waits};
 use crate::server::chains::{Blame, Pid};
 use crate::server::stamp::Stamp;
 
-use super::connect;
+use super::connect::{self, Server};
 use super::facts::{Facts, quoted};
 use super::link::LONG_NS;
 use super::plan::{Plan, reads};
@@ -79,7 +79,7 @@ type Key = (Pid, Stamp);
 
 /// Knows what statements are expected to take.
 pub struct Estimates {
-    config: Config,
+    server: Server,
     planner: Option<Planner>,
     /// Who is being asked about, nobody while connecting.
     asking: Option<(Option<Key>, JoinHandle<Answer>)>,
@@ -93,10 +93,10 @@ pub struct Estimates {
 
 impl Estimates {
     /// Where nobody was asked yet.
-    pub fn new(mut config: Config) -> Estimates {
-        config.application_name("plimsoll agent, plans");
+    pub fn new(mut server: Server) -> Estimates {
+        server.config.application_name("plimsoll agent, plans");
         Estimates {
-            config,
+            server,
             planner: None,
             asking: None,
             pid: None,
@@ -146,8 +146,8 @@ impl Estimates {
         }
         // In calm, where what a unit takes can be measured.
         if self.planner.is_none() && self.asking.is_none() && now >= self.again_at {
-            let config = self.config.clone();
-            self.asking = Some((None, tokio::spawn(async move { connected(&config).await })));
+            let server = self.server.clone();
+            self.asking = Some((None, tokio::spawn(async move { connected(&server).await })));
         }
     }
 
@@ -193,8 +193,8 @@ fn key(backend: &Backend) -> Option<Key> {
     Some((backend.pid, backend.query?))
 }
 
-async fn connected(config: &Config) -> Answer {
-    match Planner::connect(config).await {
+async fn connected(server: &Server) -> Answer {
+    match Planner::connect(server).await {
         Ok(planner) => Answer { planner: Some(planner), ..Answer::default() },
         Err(why) => Answer { warning: Some(format!("no plan estimates: {why}")), ..Answer::default() },
     }
@@ -220,8 +220,8 @@ async fn per_ns(client: &Client, facts: &Facts) -> Result<f64, String> {
 }
 
 impl Planner {
-    async fn connect(config: &Config) -> Result<Planner, String> {
-        let (client, facts) = connect::connect(config).await?;
+    async fn connect(server: &Server) -> Result<Planner, String> {
+        let (client, facts) = connect::connect(server).await?;
         let (role, pid, database) = (quoted(&facts.role), facts.pid.into(), facts.database);
         if facts.superuser || facts.signals || facts.sees {
             return Err(format!(

@@ -54,8 +54,8 @@ impl Link {
     ///
     /// # Errors
     /// What is wrong, in one line and without secrets.
-    pub async fn connect(config: &tokio_postgres::Config, now: Nanos) -> Result<Link, String> {
-        let (client, facts) = connect::connect(config).await?;
+    pub async fn connect(server: &connect::Server, now: Nanos) -> Result<Link, String> {
+        let (client, facts) = connect::connect(server).await?;
         let poll = Poll::prepare(client, facts.statements.as_deref()).await?;
         let kernel = host::is_here(facts.pid.unsigned_abs(), facts.began_s).then(|| Kernel::new(now));
         Ok(Link {

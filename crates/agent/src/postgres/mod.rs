@@ -20,12 +20,13 @@ mod waits;
 use std::collections::HashMap;
 
 use plimsoll_core::Nanos;
-use plimsoll_core::config::{Database, DatabaseKind};
+use plimsoll_core::config::{Database, DatabaseKind, Dsn};
 
 use crate::server::backend::Backend;
 use crate::server::chains::{Blame, Pid};
 use crate::server::mask::{Dialect, mask};
 use crate::server::slots::What;
+use crate::server::trust::certificates;
 use crate::server::{Adapter, Glance, Seen, Told};
 
 use self::estimates::Estimates;
@@ -40,8 +41,8 @@ pub struct Postgres {
 
 /// Where a server is, and who asks.
 pub struct Target {
-    config: tokio_postgres::Config,
-    estimates: Option<tokio_postgres::Config>,
+    server: connect::Server,
+    estimates: Option<connect::Server>,
 }
 
 impl Adapter for Postgres {
@@ -49,18 +50,19 @@ impl Adapter for Postgres {
     const SOURCE: &'static str = "postgres";
 
     fn target(settings: &Database) -> Result<Target, String> {
-        let config = connect::config(settings.dsn.reveal()).map_err(|why| format!("`dsn`: {why}"))?;
-        let estimates = match &settings.kind {
-            DatabaseKind::Postgres { estimates_dsn: Some(dsn) } => {
-                Some(connect::config(dsn.reveal()).map_err(|why| format!("`estimates_dsn`: {why}"))?)
-            }
-            _ => None,
+        let DatabaseKind::Postgres { estimates_dsn, tls_ca } = &settings.kind else {
+            return Err("no PostgreSQL".to_owned());
         };
-        Ok(Target { config, estimates })
+        let ca = certificates(tls_ca.as_deref())?;
+        let server = |key: &str, dsn: &Dsn| {
+            connect::server(dsn.reveal(), ca.as_deref()).map_err(|why| format!("`{key}`: {why}"))
+        };
+        let estimates = estimates_dsn.as_ref().map(|dsn| server("estimates_dsn", dsn)).transpose()?;
+        Ok(Target { server: server("dsn", &settings.dsn)?, estimates })
     }
 
     async fn connect(target: &Target, now: Nanos) -> Result<Postgres, String> {
-        let link = Link::connect(&target.config, now).await?;
+        let link = Link::connect(&target.server, now).await?;
         let facts = &link.facts;
         log::info!(version:% = facts.version, standby = facts.standby, role:% = facts.role; "a PostgreSQL");
         let estimates = target.estimates.clone().map(Estimates::new);

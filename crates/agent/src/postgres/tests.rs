@@ -6,6 +6,7 @@ use std::time::Duration;
 use plimsoll_cancellation::Scene;
 use plimsoll_cancellation::decision::State as Standing;
 use plimsoll_core::config::{self, Config, parse};
+use plimsoll_testbed::installed::Certificate;
 use plimsoll_testbed::postgres::{
     Case, Dose, How, Loading, Options, Plan, Server as Database, Session, Shutdown, Stage, there_is_none,
 };
@@ -23,8 +24,8 @@ mod standby;
 
 type Agent = conformance::Agent<Postgres>;
 
-fn database() -> Option<Database> {
-    match Database::start(&Options::default()) {
+fn database(tls: Option<Certificate>) -> Option<Database> {
+    match Database::start(&Options { tls, ..Options::default() }) {
         Ok(server) => Some(server),
         Err(error) if there_is_none(&error) => None,
         Err(error) => panic!("{error}"),
@@ -57,8 +58,8 @@ impl Ground for Database {
     const REPORT: &'static [&'static str] = &["begin", "select count(*) from shelf"];
     const REST: &'static str = "select pg_sleep(4)";
 
-    async fn raise() -> Option<Database> {
-        let database = with_roles().await?;
+    async fn raise_with(tls: Option<Certificate>) -> Option<Database> {
+        let database = with_roles_and(tls).await?;
         let session = Session::connect(&database.config("setup")).await.unwrap();
         session.run("create role nobody login").await.unwrap();
         Some(database)
@@ -99,7 +100,11 @@ fn dsn(database: &Database, role: &str) -> String {
 }
 
 async fn with_roles() -> Option<Database> {
-    let database = database()?;
+    with_roles_and(None).await
+}
+
+async fn with_roles_and(tls: Option<Certificate>) -> Option<Database> {
+    let database = database(tls)?;
     let session = Session::connect(&database.config("setup")).await.unwrap();
     session.client.batch_execute(ROLES).await.unwrap();
     Some(database)
@@ -171,8 +176,8 @@ fn a_statement_that_ignores_being_cancelled_is_named_or_where_that_is_asked_for_
 fn what_ends_somebody_is_planned_before_it_is_needed() {
     on_one_thread(async {
         let Some(database) = with_roles().await else { return };
-        let config = connect::config(&dsn(&database, "watcher")).unwrap();
-        let link = Link::connect(&config, clock::now()).await.unwrap();
+        let server = connect::server(&dsn(&database, "watcher"), None).unwrap();
+        let link = Link::connect(&server, clock::now()).await.unwrap();
         // Planning reads catalogs, which takes as long as any read while somebody keeps the disk busy.
         let planned = "select generic_plans + custom_plans > 0 from pg_prepared_statements \
             where statement ~ '^select pg_(cancel|terminate)_backend'";
@@ -224,8 +229,8 @@ fn who_waits_for_whom_is_what_the_server_says_itself() {
         let watch = Session::connect(&database.config("watch")).await.unwrap();
         let rows = "select pid, pg_blocking_pids(pid) from pg_stat_activity where wait_event_type = 'Lock'";
         let rows = watch.client.query(rows, &[]).await.unwrap();
-        let config = connect::config(&database.dsn()).unwrap();
-        let mut link = Link::connect(&config, clock::now()).await.unwrap();
+        let server = connect::server(&database.dsn(), None).unwrap();
+        let mut link = Link::connect(&server, clock::now()).await.unwrap();
         let glance = Glance { now: clock::now(), since: Stamp::EARLIEST, suspicious: false };
         let seen = link.look(glance).await.unwrap();
         let since = |pid| Some(seen.backends.iter().find(|backend| backend.pid == pid)?.since());

@@ -28,6 +28,7 @@ use crate::server::backend::{Backend, State};
 use crate::server::chains::Pid;
 use crate::server::slots::{self, What};
 use crate::server::stamp::Stamp;
+use crate::server::trust::certificates;
 use crate::server::{Adapter, Glance, Seen, Told};
 
 use self::connect::{Connection, Target};
@@ -176,10 +177,7 @@ impl<const ELASTIC: bool> Adapter for Search<ELASTIC> {
 
 /// Where a node is that listens here if that is not said, and what it is held to.
 fn target(settings: &Database, port: u16, tls_ca: Option<&Path>) -> Result<Target, String> {
-    let read = |path: &Path| {
-        std::fs::read(path).map_err(|e| format!("`tls_ca`: cannot read {}: {e}", path.display()))
-    };
-    let ca = tls_ca.map(read).transpose()?;
+    let ca = certificates(tls_ca)?;
     Target::read(settings.dsn.reveal(), port, ca.as_deref()).map_err(|why| format!("`url`: {why}"))
 }
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use plimsoll_core::config::Database;
 use plimsoll_testbed::database::Session;
 use plimsoll_testbed::database::task::How;
+use plimsoll_testbed::installed::Certificate;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, LocalSet};
@@ -45,8 +46,12 @@ pub trait Ground: Sized {
     /// Goes on for some seconds.
     const REST: &'static str;
 
-    /// Starts one; nothing where there is none on this machine.
-    async fn raise() -> Option<Self>;
+    /// Starts one, which shows this over TLS if anything; nothing where there is none on this machine.
+    async fn raise_with(tls: Option<Certificate>) -> Option<Self>;
+    /// The same, as it comes.
+    async fn raise() -> Option<Self> {
+        Self::raise_with(None).await
+    }
     /// How it is watched by this user.
     fn settings(&self, user: &str, more: &str) -> Database;
     /// A session of the application.
@@ -291,6 +296,26 @@ pub async fn a_server_that_is_killed_and_comes_back_is_watched_again<G: Ground>(
     assert!(agent.events("adapter_error").len() < 10, "told, not repeated: {:#?}", agent.events(""));
 }
 
+/// Over TLS it has to prove who it is, and is turned down where it cannot.
+pub async fn over_tls_a_server_has_to_prove_who_it_is<G: Ground>() {
+    let [own, other] =
+        [(); 2].map(|()| rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap());
+    let tls = Certificate { cert: own.cert.pem(), key: own.signing_key.serialize_pem() };
+    let Some(ground) = G::raise_with(Some(tls)).await else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let held_to = |name: &str, pem: String| {
+        let file = dir.path().join(name);
+        fs::write(&file, pem).unwrap();
+        ground.settings("watcher", &format!("tls_ca = \"{}\"", file.display()))
+    };
+    let agent = Agent::<G::Adapter>::start(held_to("own.pem", own.cert.pem()));
+    agent.sees(|watched| watched.looks > 20).await;
+    assert!(agent.events("").is_empty(), "{:#?}", agent.events(""));
+    let deceived = Agent::<G::Adapter>::start(held_to("other.pem", other.cert.pem()));
+    deceived.told("adapter_error", |event| event["reason"].as_str().unwrap().contains("certificate")).await;
+    deceived.sees(|watched| watched.errors > 2 && watched.looks == 0).await;
+}
+
 /// In calm a look asks next to nothing.
 pub async fn a_look_in_calm_asks_little<G: Ground>() {
     let Some(ground) = G::raise().await else { return };
@@ -321,7 +346,8 @@ macro_rules! conformance {
             $ground: who_holds_up_others_is_ended_and_nobody_else, chains_are_followed_to_their_root,
             a_change_in_the_queue_is_cancelled_and_the_report_before_it_goes_on,
             who_idles_is_ended_only_where_that_is_asked_for, a_right_that_is_missing_is_named,
-            a_server_that_is_killed_and_comes_back_is_watched_again, a_look_in_calm_asks_little
+            a_server_that_is_killed_and_comes_back_is_watched_again, over_tls_a_server_has_to_prove_who_it_is,
+            a_look_in_calm_asks_little
         }
     };
 }

@@ -22,6 +22,7 @@ pub mod mask;
 pub mod measured;
 pub mod slots;
 pub mod stamp;
+pub mod trust;
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -52,8 +52,12 @@ table! {
 table! {
     /// A PostgreSQL server, 15 or newer, as it is: nothing is installed in it. The role needs `pg_monitor` and `pg_signal_backend`.
     pub struct PostgresTable {
-        /// Where it is and who asks: a URL, or keywords as in "host=/run/postgresql user=plimsoll".
+        /// Where it is and who asks: a URL, or keywords as in "host=/run/postgresql user=plimsoll". With `sslmode=require` over TLS, and the
+        /// server has to prove who it is.
         dsn: Dsn,
+        /// What it is held to over TLS: a file with certificates in PEM, which also has `sslmode` be `require`. Left out, those that the
+        /// system trusts.
+        tls_ca: Option<PathBuf>,
         /// What its statements are promised, or the name of such an objective.
         slo: SloRef,
         /// Whether statements are cancelled, or only named, or neither.
@@ -78,8 +82,12 @@ table! {
     /// A MariaDB server, 10.6 or newer, as it is: nothing is installed in it. The user needs `PROCESS` and `CONNECTION ADMIN`, and `SELECT` on
     /// `performance_schema`.
     pub struct MariaDbTable {
-        /// Where it is and who asks: a URL. A Unix socket is named as in "mariadb://plimsoll@localhost/?socket=/run/mysqld/mysqld.sock".
+        /// Where it is and who asks: a URL. A Unix socket is named as in "mariadb://plimsoll@localhost/?socket=/run/mysqld/mysqld.sock". With
+        /// `?sslmode=require` over TLS, and the server has to prove who it is.
         dsn: MariaDbUrl,
+        /// What it is held to over TLS: a file with certificates in PEM, which also has `sslmode` be `require`. Left out, those that the
+        /// system trusts.
+        tls_ca: Option<PathBuf>,
         /// What its statements are promised, or the name of such an objective.
         slo: SloRef,
         /// Whether statements are cancelled, or only named, or neither.
@@ -205,12 +213,17 @@ pub enum DatabaseKind {
     Postgres {
         /// Who asks for the plans of long SELECTs, if anybody does.
         estimates_dsn: Option<Dsn>,
+        /// What it is held to over TLS, if not to what the system trusts.
+        tls_ca: Option<PathBuf>,
     },
     /// MariaDB.
-    MariaDb,
+    MariaDb {
+        /// Likewise.
+        tls_ca: Option<PathBuf>,
+    },
     /// OpenSearch.
     OpenSearch {
-        /// What an https:// node is held to, if not to what the system trusts.
+        /// Likewise, an https:// node.
         tls_ca: Option<PathBuf>,
     },
     /// Elasticsearch.
@@ -374,9 +387,9 @@ pub(super) fn databases(
     };
     let mut databases = Vec::new();
     for (name, table) in postgres {
-        let PostgresTable { dsn, slo, mode, escalate, interval, estimates_dsn, pool, budget } = table;
+        let PostgresTable { dsn, tls_ca, slo, mode, escalate, interval, estimates_dsn, pool, budget } = table;
         let slo = resolve("postgres", &name, slo, pool.as_deref());
-        let kind = DatabaseKind::Postgres { estimates_dsn };
+        let kind = DatabaseKind::Postgres { estimates_dsn, tls_ca };
         databases.push(slo.map(|slo| Database {
             name,
             kind,
@@ -390,9 +403,10 @@ pub(super) fn databases(
         }));
     }
     for (name, table) in mariadb {
-        let MariaDbTable { dsn: MariaDbUrl(dsn), slo, mode, escalate, interval, pool, budget } = table;
+        let MariaDbTable { dsn: MariaDbUrl(dsn), tls_ca, slo, mode, escalate, interval, pool, budget } =
+            table;
         let slo = resolve("mariadb", &name, slo, pool.as_deref());
-        let kind = DatabaseKind::MariaDb;
+        let kind = DatabaseKind::MariaDb { tls_ca };
         databases.push(slo.map(|slo| Database {
             name,
             kind,

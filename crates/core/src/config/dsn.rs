@@ -201,8 +201,12 @@ fn check_mariadb(text: &str) -> Result<(), String> {
             Some(("socket", _)) => {
                 return Err("`socket` is the path of a Unix socket, from the root on".to_owned());
             }
+            Some(("sslmode", "disable" | "require")) => {}
+            Some(("sslmode", _)) => return Err("`sslmode` is \"disable\" or \"require\"".to_owned()),
             // What is not a keyword may be a password that went astray.
-            _ => return Err("the only thing that may follow the `?` is `socket=/path`".to_owned()),
+            _ => {
+                return Err("all that may follow the `?` is `socket=/path` and `sslmode=require`".to_owned());
+            }
         }
     }
     Ok(())
@@ -334,6 +338,7 @@ mod tests {
             "mariadb://plimsoll@127.0.0.1:3306",
             "mysql://plimsoll:p%40ss@[::1]:3307/shop",
             "mariadb://plimsoll@localhost/?socket=/run/mysqld/mysqld.sock",
+            "mariadb://plimsoll@db.example?sslmode=require",
         ] {
             assert_eq!(check_mariadb(url), Ok(()), "{url}");
         }
@@ -344,7 +349,8 @@ mod tests {
             ("mariadb://:hush@h/db", "nobody to connect as"),
             ("mariadb://u:hush@h:0/db", "from 1 to 65535"),
             ("mariadb://u:hush@h/db?socket=run", "path of a Unix socket"),
-            ("mariadb://u@h/db?password=hush", "only thing"),
+            ("mariadb://u@h/db?password=hush", "all that may follow"),
+            ("mariadb://u:hush@h/db?sslmode=hush", "`sslmode` is"),
         ] {
             let error = check_mariadb(url).unwrap_err();
             assert!(error.contains(said) && !error.contains("hush"), "{url}: {error}");

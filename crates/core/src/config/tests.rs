@@ -149,12 +149,13 @@ fn databases_of_several_kinds_have_names_of_their_own() {
     };
     let config: Config = read(&search("old"));
     let kinds: Vec<_> = config.databases.iter().map(|it| (it.name.as_str(), &it.kind)).collect();
-    let postgres = DatabaseKind::Postgres { estimates_dsn: None };
+    let postgres = DatabaseKind::Postgres { estimates_dsn: None, tls_ca: None };
+    let mariadb = DatabaseKind::MariaDb { tls_ca: None };
     let [opensearch, elasticsearch] = [
         DatabaseKind::OpenSearch { tls_ca: None },
         DatabaseKind::Elasticsearch { tls_ca: Some("ca.pem".into()) },
     ];
-    assert_eq!(kinds[..2], [("main", &postgres), ("shop", &DatabaseKind::MariaDb)]);
+    assert_eq!(kinds[..2], [("main", &postgres), ("shop", &mariadb)]);
     assert_eq!(kinds[2..], [("logs", &opensearch), ("old", &elasticsearch)]);
     assert_eq!(config.databases[3].escalate, Escalate::Never);
     assert!(!format!("{config:?}").contains("hush"));

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use nix::unistd::{User, geteuid};
 
-use crate::installed::{hand_over, is_skipped};
+use crate::installed::{hand_over, is_skipped, put};
 
 /// The server, and what makes its first tables; each has an older name.
 const SERVER: [&str; 2] = ["mariadbd", "mysqld"];
@@ -80,6 +80,11 @@ impl Install {
     /// Gives the user what this program has made.
     pub(crate) fn hand_over(&self, path: &Path) -> Result<(), String> {
         self.user.as_ref().map_or(Ok(()), |user| hand_over(user, path))
+    }
+
+    /// Writes a file that only the user may read.
+    pub(crate) fn put(&self, path: &Path, text: &str) -> Result<(), String> {
+        put(self.user.as_ref(), path, text)
     }
 }
 

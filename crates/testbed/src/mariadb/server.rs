@@ -15,6 +15,7 @@ use super::install::Install;
 use crate::child::{self, ends_with_this_thread};
 use crate::clock::Clock;
 use crate::disk_cap::{Disk, DiskCap};
+use crate::installed::Certificate;
 use crate::ports::free_ports;
 
 /// How long it may take to be ready; after a crash it has to recover first.
@@ -46,6 +47,8 @@ pub struct Options {
     pub shows_metadata: bool,
     /// All the memory it may use, page cache included, in bytes; without, as much as there is. Needs control groups.
     pub memory_bytes: Option<u64>,
+    /// What it shows to those who ask for TLS; without, what it makes itself, if it does.
+    pub tls: Option<Certificate>,
 }
 
 impl Default for Options {
@@ -56,6 +59,7 @@ impl Default for Options {
             settings: Vec::new(),
             shows_metadata: true,
             memory_bytes: None,
+            tls: None,
         }
     }
 }
@@ -144,6 +148,13 @@ impl Server {
         if let Some(port) = self.extra_port {
             lines.push(("extra-port".to_owned(), port.to_string()));
             lines.push(("extra-max-connections".to_owned(), EXTRA_CONNECTIONS.to_owned()));
+        }
+        if let Some(Certificate { cert, key }) = &options.tls {
+            for (name, file, text) in [("ssl-cert", "cert.pem", cert), ("ssl-key", "key.pem", key)] {
+                let file = self.place(file);
+                self.install.put(&file, text)?;
+                lines.push((name.to_owned(), file.display().to_string()));
+            }
         }
         lines.extend(options.settings.iter().cloned());
         let text: String = lines.iter().map(|(name, value)| format!("{name} = {value}\n")).collect();

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use nix::unistd::{Uid, User, geteuid};
 
-use crate::installed::{hand_over, is_skipped};
+use crate::installed::{hand_over, is_skipped, put};
 
 /// What is needed of it.
 const PROGRAMS: [&str; 2] = ["initdb", "postgres"];
@@ -71,6 +71,11 @@ impl Install {
     /// Gives the user what this program has made.
     pub(crate) fn hand_over(&self, path: &Path) -> Result<(), String> {
         self.user.as_ref().map_or(Ok(()), |user| hand_over(user, path))
+    }
+
+    /// Writes a file that only the user may read.
+    pub(crate) fn put(&self, path: &Path, text: &str) -> Result<(), String> {
+        put(self.user.as_ref(), path, text)
     }
 
     /// Whether there is a library of this name to be preloaded.

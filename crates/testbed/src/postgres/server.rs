@@ -18,6 +18,7 @@ use super::tables::OWNER;
 use crate::child::{self, ends_with_this_thread};
 use crate::clock::Clock;
 use crate::disk_cap::{Disk, DiskCap};
+use crate::installed::Certificate;
 use crate::ports::free_ports;
 
 /// How long it may take to be ready; after a crash it has to recover first.
@@ -48,6 +49,8 @@ pub struct Options {
     pub preload: Vec<String>,
     /// All the memory it may use, page cache included, in bytes; without, as much as there is. Needs control groups.
     pub memory_bytes: Option<u64>,
+    /// What it shows to those who ask for TLS; without, there is none.
+    pub tls: Option<Certificate>,
 }
 
 impl Default for Options {
@@ -60,6 +63,7 @@ impl Default for Options {
             settings: Vec::new(),
             preload: vec!["pg_stat_statements".to_owned()],
             memory_bytes: None,
+            tls: None,
         }
     }
 }
@@ -139,11 +143,20 @@ impl Server {
         if !made.status.success() {
             return Err(format!("initdb failed: {}", String::from_utf8_lossy(&made.stderr).trim_end()));
         }
-        let ours = [
+        let mut ours = vec![
             ("listen_addresses".to_owned(), "127.0.0.1".to_owned()),
             ("track_io_timing".to_owned(), "on".to_owned()),
             ("shared_preload_libraries".to_owned(), self.preloaded.join(",")),
         ];
+        if let Some(Certificate { cert, key }) = &options.tls {
+            ours.push(("ssl".to_owned(), "on".to_owned()));
+            for (name, file, text) in [("ssl_cert_file", "cert.pem", cert), ("ssl_key_file", "key.pem", key)]
+            {
+                let file = self.directory.path().join(file);
+                self.install.put(&file, text)?;
+                ours.push((name.to_owned(), file.display().to_string()));
+            }
+        }
         self.set(&[&ours[..], &self.places()[..], &options.settings[..]].concat())
     }
 

