@@ -374,6 +374,8 @@ async def run(bed):
                 failed += last
                 how = "FAILED" if last else "once more"
                 print(f"culprit {language}-{name} {how}: {type(error).__name__}: {error}", flush=True)
+                # The next try begins as calmly as this one did.
+                await asyncio.wait([*bed.asked, asyncio.create_task(asyncio.sleep(0))], timeout=PATIENCE_S)
     if failed:
         for name in ("agent.log", "events.jsonl", "server.log"):
             print(f"--- {language}: {name}\n{tail(bed.directory / name)}", flush=True)
