@@ -20,6 +20,15 @@ pub(crate) struct Reading {
     pub wait_ns: u64,
 }
 
+/// What is told of the threads at one time.
+#[derive(Debug)]
+pub(crate) enum Told<'a, S> {
+    /// All that live. Those that are missing have died.
+    All(&'a [S]),
+    /// Those that are not as they were at the time before, and those that died since.
+    News { changed: &'a [S], gone: &'a [TaskId] },
+}
+
 /// What a model knows of a thread.
 pub(crate) trait Known {
     /// What is sampled of one.
@@ -96,9 +105,9 @@ impl<K: Known> Census<K> {
         }
     }
 
-    /// Takes a sample of all threads. One that is not later than the one before, or much later, starts the counting anew and leaves out the time
+    /// Takes what is told of the threads. What is not later than the time before, or much later, starts the counting anew and leaves out the time
     /// between.
-    pub fn take(&mut self, now: Nanos, samples: &[K::Sample]) -> [Option<usize>; 3] {
+    pub fn take(&mut self, now: Nanos, told: Told<K::Sample>) -> [Option<usize>; 3] {
         let elapsed = self.sampled.map_or(Nanos::ZERO, |before| now.since(before));
         let elapsed = if elapsed > GAP { Nanos::ZERO } else { elapsed };
         self.sampled = Some(now);
@@ -107,10 +116,33 @@ impl<K: Known> Census<K> {
         let places =
             if elapsed > Nanos::ZERO || self.round == 1 { self.timeline.advance(elapsed) } else { [None; 3] };
         self.between = self.timeline.now().since(Nanos(elapsed.0 / 2));
-        self.left_out = 0;
-        // Who died makes room for who is new. Samples mostly come in the order of the last time.
+        // Who died makes room for who is new.
+        match told {
+            Told::All(samples) => {
+                self.left_out = 0;
+                let (known, new) = self.read_known(samples, elapsed);
+                if known < self.members.len() {
+                    self.bury_unseen();
+                }
+                new.into_iter().for_each(|sample| self.admit(sample, elapsed));
+            }
+            Told::News { changed, gone } => {
+                let (_, new) = self.read_known(changed, elapsed);
+                gone.iter().for_each(|id| self.bury(id));
+                if self.alive < self.members.len() {
+                    self.forget();
+                }
+                new.into_iter().for_each(|sample| self.admit(sample, elapsed));
+            }
+        }
+        self.find_out(places[1].is_some());
+        places
+    }
+
+    /// Reads those that are known: how many of them there were, and who is new. Samples mostly come in the order of the last time.
+    fn read_known<'a>(&mut self, samples: &'a [K::Sample], elapsed: Nanos) -> (usize, Vec<&'a K::Sample>) {
         let (mut next, mut known) = (0, 0);
-        let new: Vec<&K::Sample> = samples
+        let new = samples
             .iter()
             .filter(|sample| match self.place(&K::reading(sample).id, next) {
                 Some(at) => {
@@ -121,12 +153,7 @@ impl<K: Known> Census<K> {
                 None => true,
             })
             .collect();
-        if known < self.members.len() {
-            self.bury();
-        }
-        new.into_iter().for_each(|sample| self.admit(sample, elapsed));
-        self.find_out(places[1].is_some());
-        places
+        (known, new)
     }
 
     /// Where a member is, the first place to look being `likely`.
@@ -145,6 +172,10 @@ impl<K: Known> Census<K> {
         member.usage.read(&K::reading(sample), &self.timeline, elapsed);
         member.known.renew(sample, self.between);
         member.seen = self.round;
+        if member.still && !member.usage.is_still(&self.timeline) {
+            member.still = false;
+            self.active.push(at as u32);
+        }
         true
     }
 
@@ -159,6 +190,7 @@ impl<K: Known> Census<K> {
         }
         self.alive += 1;
         self.index.insert(reading.id, self.members.len());
+        self.active.push(self.members.len() as u32);
         self.members.push(Member {
             id: reading.id,
             usage: Usage::new(&reading, &self.timeline, elapsed),
@@ -175,40 +207,51 @@ impl<K: Known> Census<K> {
 
     /// What all did and want; once a second also whether they always do the same.
     fn find_out(&mut self, second: bool) {
-        self.active.clear();
-        for (at, member) in self.members.iter_mut().enumerate() {
-            if member.usage.is_still(&self.timeline) {
-                if !member.still {
-                    (member.still, member.fixed_work, member.low_confidence) = (true, false, false);
-                    (member.window, member.demand) =
-                        (Spent { span: WINDOW.0 as f64, ..Spent::default() }, 0.0);
-                    member.known.rest();
-                }
-                continue;
+        let Census { members, active, timeline, .. } = self;
+        active.retain(|&at| {
+            let member = &mut members[at as usize];
+            if member.usage.is_still(timeline) {
+                (member.still, member.fixed_work, member.low_confidence) = (true, false, false);
+                (member.window, member.demand) = (Spent { span: WINDOW.0 as f64, ..Spent::default() }, 0.0);
+                member.known.rest();
+                return false;
             }
-            member.still = false;
-            self.active.push(at as u32);
             if member.died.is_some() {
-                continue;
+                return true;
             }
             let little;
-            (member.window, member.demand, little) = member.usage.wanted(&self.timeline);
+            (member.window, member.demand, little) = member.usage.wanted(timeline);
             if second {
-                member.fixed_work = member.usage.has_fixed_work(&self.timeline);
+                member.fixed_work = member.usage.has_fixed_work(timeline);
             }
             member.low_confidence = little || member.fixed_work || member.window.span <= 0.0;
-        }
+            true
+        });
     }
 
-    /// Those that were not seen died, on average half a period ago; they are forgotten a second later.
-    fn bury(&mut self) {
-        let now = self.timeline.now();
-        let mut at = 0;
-        while let Some(member) = self.members.get_mut(at) {
-            if member.seen != self.round {
-                self.alive -= usize::from(member.died.is_none());
-                member.died.get_or_insert(self.between);
+    /// One died, on average half a period ago.
+    fn bury(&mut self, id: &TaskId) {
+        let Some(at) = self.find(id) else { return };
+        self.members[at].died = Some(self.between);
+        self.alive -= 1;
+    }
+
+    /// Those that were not seen died.
+    fn bury_unseen(&mut self) {
+        for member in &mut self.members {
+            if member.seen != self.round && member.died.is_none() {
+                member.died = Some(self.between);
+                self.alive -= 1;
             }
+        }
+        self.forget();
+    }
+
+    /// Those that died are forgotten a second later.
+    fn forget(&mut self) {
+        let now = self.timeline.now();
+        let (mut at, before) = (0, self.members.len());
+        while let Some(member) = self.members.get(at) {
             let forget = member.died.is_some_and(|died| now.since(died) >= WINDOW);
             if !forget && (member.died.is_none() || self.members.len() <= 2 * self.max) {
                 at += 1;
@@ -219,6 +262,11 @@ impl<K: Known> Census<K> {
             if let Some(moved) = self.members.get(at) {
                 self.index.insert(moved.id, at);
             }
+        }
+        if self.members.len() < before {
+            // Others have their places now.
+            let moving = self.members.iter().enumerate().filter(|(_, member)| !member.still);
+            self.active = moving.map(|(at, _)| at as u32).collect();
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod idle_only;
 mod max_slowdown;
+mod window;
 
 use plimsoll_core::Nanos;
 

@@ -3,7 +3,7 @@
 use plimsoll_core::Nanos;
 
 use crate::allocation::Allocations;
-use crate::census::{Census, Known, Member, Reading};
+use crate::census::{Census, Known, Member, Reading, Told};
 use crate::predict::{Outlook, Predictor, Terrain};
 use crate::step::Step;
 use crate::takers::{self, Taker};
@@ -78,15 +78,30 @@ impl Futures {
     ///
     /// A group or set that the host does not have counts as the root or as all CPUs, a parent that does not come before its child as the root.
     pub fn sample(&mut self, now: Nanos, host: &Host, tasks: &[TaskSample]) {
+        self.take(now, host, Told::All(tasks));
+    }
+
+    /// The same by what is new: `changed` are those that are not as they were in the sample before, or are new, `gone` those that died since. All
+    /// others are as they were, and cost nothing: on most hosts nearly all threads sleep.
+    pub fn sample_news(&mut self, now: Nanos, host: &Host, changed: &[TaskSample], gone: &[TaskId]) {
+        self.take(now, host, Told::News { changed, gone });
+    }
+
+    fn take(&mut self, now: Nanos, host: &Host, told: Told<TaskSample>) {
         let (regrouped, before) = self.take_host(host);
         let (groups, sets) = (self.host.groups.len() as u32, self.host.sets.len() as u32);
+        let (Told::All(tasks) | Told::News { changed: tasks, .. }) = &told;
         self.samples.clear();
         self.samples.extend(tasks.iter().map(|task| TaskSample {
             group: if task.group < groups { task.group } else { 0 },
             cpus: if task.cpus < sets { task.cpus } else { 0 },
             ..*task
         }));
-        self.census.take(now, &self.samples);
+        let told = match told {
+            Told::All(_) => Told::All(self.samples.as_slice()),
+            Told::News { gone, .. } => Told::News { changed: &self.samples, gone },
+        };
+        self.census.take(now, told);
         let now = self.census.timeline.now();
         if let Some(before) = before {
             self.groups_before = Some((self.census.between, before));

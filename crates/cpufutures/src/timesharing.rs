@@ -7,7 +7,7 @@
 use plimsoll_core::Nanos;
 
 use crate::allocation::Allocations;
-use crate::census::{Census, Known, Member, Reading};
+use crate::census::{Census, Known, Member, Reading, Told};
 use crate::task::TaskId;
 use crate::timeline::Mark;
 use crate::usage::ALMOST_WINDOW;
@@ -88,7 +88,7 @@ impl Timesharing {
 
     /// Takes a sample of all threads, about every 100 ms, as [`crate::Futures::sample`] does. Priorities beyond the best count as the best.
     pub fn sample(&mut self, now: Nanos, tasks: &[PrioritySample]) {
-        let places = self.census.take(now, tasks);
+        let places = self.census.take(now, Told::All(tasks));
         let best = self.levels.len() - 1;
         for member in self.census.members.iter_mut().filter(|member| member.died.is_none()) {
             let level = &mut self.levels[member.known.priority.min(best)];

@@ -12,10 +12,12 @@ pub(crate) const ALMOST_WINDOW: Nanos = Nanos::from_millis(950);
 /// A thread about which less than this is known was waiting too long to tell what it wants.
 const LITTLE_KNOWN: Nanos = Nanos::from_millis(250);
 
-/// A thread that has neither run nor waited for so long is told from all that is kept of the last seconds.
-const STILL: Nanos = Nanos::from_secs(12);
-/// A counter may have grown by so much more than time has passed, because a sample takes time.
+/// A thread that has neither run nor waited for so long, longer than its window, wants nothing, and there is nothing to be found out about it.
+const STILL: Nanos = Nanos::from_secs(2);
+/// A counter may have grown by so much more than time has passed, because a sample takes time,
 const SLACK: Nanos = Nanos::from_millis(50);
+/// or by so much, as who sleeps may not be looked at each time.
+const UNSEEN: Nanos = Nanos::from_millis(250);
 
 /// Time run and waited, in ns; a difference may be negative by a little where the reader had guessed too much.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -105,7 +107,7 @@ impl Usage {
             return;
         }
         let grown = |now: u64, before: u64| {
-            let most = (elapsed.0.saturating_mul(2)).saturating_add(SLACK.0).min(i64::MAX as u64) as i64;
+            let most = (elapsed.0.saturating_mul(2)).saturating_add(UNSEEN.0).min(i64::MAX as u64) as i64;
             let grown = now.wrapping_sub(before) as i64;
             // A reader may have guessed too much of a wait, and takes it back; more is no counter that goes back but another one.
             if elapsed == Nanos::ZERO || grown < -most { 0 } else { grown.min(most) }

@@ -235,6 +235,60 @@ fn groups() -> Vec<Group> {
 }
 
 proptest! {
+    /// Being told of those alone that are not as they were, or ended, is being told of all.
+    #[test]
+    fn news_tell_as_much_as_all(
+        steps in prop::collection::vec(
+            (
+                prop_oneof![9 => 50u64..400, 1 => Just(0u64), 1 => Just(13_000u64)],
+                prop::collection::vec((0usize..12, 0u64..200, 0u64..200, 0i8..3, any::<bool>()), 0..4),
+            ),
+            1..120
+        )
+    ) {
+        let host = Host::plain(2);
+        let (mut by_all, mut by_news) = (Futures::new(Settings::default()), Futures::new(Settings::default()));
+        let mut now = Nanos::ZERO;
+        let mut alive: Vec<TaskSample> = Vec::new();
+        let mut born = 0;
+        for (gap, told) in steps {
+            now += Nanos::from_millis(gap);
+            let before = alive.clone();
+            for (at, run, wait, nice, ends) in told {
+                match alive.iter().position(|task| task.id.tid == at as u32) {
+                    Some(place) if ends => drop(alive.remove(place)),
+                    Some(place) => {
+                        let task = &mut alive[place];
+                        (task.run_ns, task.wait_ns) = (task.run_ns + run * MS, task.wait_ns + wait * MS);
+                        task.nice = nice;
+                    }
+                    None => {
+                        born += 1;
+                        let mut new = sample(at, run * MS, wait * MS);
+                        new.id.started = born;
+                        alive.push(new);
+                    }
+                }
+            }
+            by_all.sample(now, &host, &alive);
+            let changed: Vec<TaskSample> =
+                alive.iter().filter(|task| !before.contains(task)).copied().collect();
+            let lives = |task: &TaskSample| alive.iter().any(|other| other.id == task.id);
+            let gone: Vec<TaskId> =
+                before.iter().filter(|task| !lives(task)).map(|task| task.id).collect();
+            by_news.sample_news(now, &host, &changed, &gone);
+            prop_assert_eq!(by_all.len(), by_news.len());
+            for task in &alive {
+                let (all, news) = (by_all.of(&task.id).unwrap(), by_news.of(&task.id).unwrap());
+                let of = |a: Allocations| [a.actual_ms_per_s, a.desired_ms_per_s, a.predicted_ms_per_s, a.potential_ms_per_s, a.waited_ms_per_s];
+                for (all, news) in of(all).into_iter().zip(of(news)) {
+                    prop_assert!((all - news).abs() < 1e-3, "{:?}: {} and {}", task, all, news);
+                }
+                prop_assert_eq!(all.low_confidence, news.low_confidence);
+            }
+        }
+    }
+
     /// Whatever the counters and the terms are.
     #[test]
     fn bounds_hold_whatever_is_sampled(

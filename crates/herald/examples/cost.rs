@@ -51,9 +51,11 @@ fn main() {
 
 fn measure(mut herald: Herald, seconds: f64) {
     let (mut cpu, mut passed, mut readings) = (Duration::ZERO, Duration::ZERO, 0);
-    // The first reading reaches back to when the threads were taken in.
-    herald.wait();
-    herald.sample();
+    // Until those who sleep are known to.
+    for _ in 0..30 {
+        herald.wait();
+        herald.sample();
+    }
     while passed.as_secs_f64() < seconds {
         herald.wait();
         herald.sample();

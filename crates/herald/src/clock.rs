@@ -14,6 +14,12 @@ pub fn now() -> Nanos {
     read(ClockId::Monotonic)
 }
 
+/// Nanoseconds since the host was started, by which the kernel tells when threads were born.
+#[cfg(feature = "bpf")]
+pub fn since_boot_ns() -> u64 {
+    read(ClockId::Boottime).0
+}
+
 /// The CPU time that the calling thread has used.
 pub fn own_cpu() -> Nanos {
     read(ClockId::ThreadCPUTime)

@@ -31,6 +31,8 @@ pub struct Groups {
     names: Vec<(Name, Nanos)>,
     known: HashMap<Name, u32>,
     next_read: usize,
+    /// Readings of a group that are due, in parts of one by [`READINGS`].
+    due: usize,
 }
 
 /// What a group is known by.
@@ -63,6 +65,7 @@ impl Groups {
             names: vec![(name.clone(), Nanos::ZERO)],
             known: HashMap::from([(name, 0)]),
             next_read: 0,
+            due: 0,
         }
     }
 
@@ -108,7 +111,9 @@ impl Groups {
 
     /// Reads some of them anew: all in [`READINGS`] readings.
     pub fn refresh(&mut self) {
-        for _ in 0..self.groups.len().div_ceil(READINGS) {
+        self.due += self.groups.len();
+        while self.due >= READINGS {
+            self.due -= READINGS;
             self.next_read = (self.next_read + 1) % self.groups.len();
             if self.next_read == 0 {
                 self.autogroups = autogroups();

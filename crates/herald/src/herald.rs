@@ -1,6 +1,6 @@
 //! Reads when it is time, within its budget, and feeds the model.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use plimsoll_core::Nanos;
@@ -78,7 +78,7 @@ impl Herald {
             return Err(format!("a reading every {:?}; give 1ms at least, as 100ms", options.period));
         }
         let now = clock::now();
-        let mut scene = Scene { now, host: Host::plain(1), tasks: Vec::new(), described: HashMap::new() };
+        let mut scene = Scene::new(now);
         let (source, note) = reader::open(options.reader, now, &mut scene)?;
         let reader = source.name();
         let now = clock::now();
@@ -104,7 +104,12 @@ impl Herald {
             log::warn!(why:%; "the herald goes on without BPF");
             self.fall_back(why, now);
         }
-        self.futures.sample(now, &self.scene.host, &self.scene.tasks);
+        let Scene { host, tasks, news, .. } = &self.scene;
+        if news.all {
+            self.futures.sample(now, host, tasks);
+        } else {
+            self.futures.sample_news(now, host, &news.changed, &news.gone);
+        }
         self.read_at.push_back(now);
         while self.read_at.get(1).is_some_and(|at| now.since(*at) >= WINDOW) {
             self.read_at.pop_front();

@@ -42,6 +42,8 @@ pub fn open(reader: Reader, now: Nanos, scene: &mut Scene) -> Result<(Source, Op
         },
     };
     scene.described.clear();
+    scene.tasks.clear();
+    scene.news.begin(true);
     Ok((Source::Pread(Box::new(Pread::new(now, scene)?)), why))
 }
 

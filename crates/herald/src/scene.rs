@@ -18,6 +18,26 @@ pub struct Described {
     pub nice: i8,
 }
 
+/// What a reading brought.
+#[derive(Clone, Debug, Default)]
+pub struct News {
+    /// All threads are to be taken as they are in [`Scene::tasks`]; what is below says nothing then.
+    pub all: bool,
+    /// Those that are not as they were at the reading before, or are new.
+    pub changed: Vec<TaskSample>,
+    /// Those that ended since.
+    pub gone: Vec<TaskId>,
+}
+
+impl News {
+    /// A reading begins.
+    pub fn begin(&mut self, all: bool) {
+        self.all = all;
+        self.changed.clear();
+        self.gone.clear();
+    }
+}
+
 /// The threads of the host, and what they share.
 #[derive(Clone, Debug)]
 pub struct Scene {
@@ -25,8 +45,23 @@ pub struct Scene {
     pub now: Nanos,
     /// CPUs, groups and sets of CPUs.
     pub host: Host,
-    /// Every thread that lives.
+    /// Every thread that lives, in no order.
     pub tasks: Vec<TaskSample>,
+    /// What of them is new.
+    pub news: News,
     /// Who they are.
     pub described: HashMap<TaskId, Described>,
+}
+
+impl Scene {
+    /// Of a host of which nothing was read yet.
+    pub fn new(now: Nanos) -> Scene {
+        Scene {
+            now,
+            host: Host::plain(1),
+            tasks: Vec::new(),
+            news: News::default(),
+            described: HashMap::new(),
+        }
+    }
 }

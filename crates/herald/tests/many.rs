@@ -120,7 +120,10 @@ fn twenty_thousand_threads_are_read_within_the_budget_and_without_descriptors() 
     assert_eq!(own_threads(&herald), all);
 
     drop(sleepers);
-    herald.sample();
+    // Of those who have slept for long not all are read each time.
+    for _ in 0..3 {
+        herald.sample();
+    }
     // This one, and that of the test harness.
     assert!(own_threads(&herald).len() <= 2, "{:?}", own_threads(&herald));
 }

@@ -209,6 +209,59 @@ fn threads_that_vanish_while_they_are_read_take_nobody_with_them() {
     }
 }
 
+/// How many readings it takes, at fifty milliseconds, until `seen`.
+fn readings(herald: &mut Herald, seen: impl Fn(&Herald) -> bool) -> usize {
+    let mut count = 0;
+    until(herald, |herald| {
+        count += 1;
+        seen(herald).then_some(())
+    });
+    count
+}
+
+#[test]
+fn a_sleeper_is_seen_to_wake_up_and_to_end() {
+    for reader in [Reader::Pread, Reader::Auto] {
+        let mut herald =
+            Herald::new(Options { period: Duration::from_millis(50), budget: 1.0, reader }).unwrap();
+        let (wake, woken) = std::sync::mpsc::channel::<bool>();
+        let (tell, told) = std::sync::mpsc::channel();
+        let sleeper = std::thread::spawn(move || {
+            tell.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
+            while woken.recv().unwrap() {
+                let mut sum = 0_u64;
+                for step in 0..20_000_000_u64 {
+                    sum = std::hint::black_box(sum ^ step);
+                }
+                tell.send(sum as u32).unwrap();
+            }
+        });
+        let tid = told.recv().unwrap();
+        until(&mut herald, |herald| of(herald, tid));
+        // Long enough for it to be left alone.
+        for _ in 0..60 {
+            herald.wait();
+            herald.sample();
+        }
+        let before = of(&herald, tid).expect("it sleeps, and lives");
+        wake.send(true).unwrap();
+        told.recv().unwrap();
+        let took = readings(&mut herald, |herald| of(herald, tid).unwrap().run_ns > before.run_ns);
+        assert!(took <= 7, "{reader:?}: it had run, and {took} readings did not see it");
+        assert!(herald.futures().of(&before.id).unwrap().actual_ms_per_s > 0.0, "{reader:?}");
+        for _ in 0..60 {
+            herald.wait();
+            herald.sample();
+        }
+        wake.send(false).unwrap();
+        sleeper.join().unwrap();
+        // By BPF the count of all tells that somebody is missing, of which more is asked once a second.
+        let took = readings(&mut herald, |herald| of(herald, tid).is_none());
+        assert!(took <= 40, "{reader:?}: it had ended, and {took} readings did not see it");
+        assert_eq!(herald.futures().of(&before.id), None, "{reader:?}");
+    }
+}
+
 /// A process that sleeps, ended when this is dropped.
 struct Sleeper(Pid);
 

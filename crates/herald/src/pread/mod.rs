@@ -1,5 +1,7 @@
 //! The reader that needs no right and no library: it keeps `/proc/PID/task/TID/schedstat` of every thread open and reads it again and
 //! again, which costs a quarter of opening it each time.
+//!
+//! The scene's tasks are kept in the order of the threads, and only those that did anything are touched.
 
 mod files;
 mod newcomers;
@@ -21,6 +23,15 @@ use crate::scene::Scene;
 /// Threads that are taken in at one reading. Those beyond have their turn at the next one.
 const MOST_NEW: usize = 1_000;
 
+/// Those who sleep are read once in so many readings, as long as nobody seems to have woken up: what they do meanwhile is in their counters.
+const TURNS: u32 = 3;
+/// Whoever was not read for so long is read in any case.
+const LONGEST: Nanos = Nanos::from_millis(250);
+/// So many more than are known to be ready to run are somebody who has.
+const SOMEBODY: f64 = 0.5;
+/// From one time that all threads are told of to the next; else those alone that are not as they were.
+const BETWEEN_ALL: Nanos = Nanos::from_secs(1);
+
 /// Reads files of `/proc`.
 pub struct Pread {
     describer: Describer,
@@ -29,6 +40,9 @@ pub struct Pread {
     threads: Vec<Thread>,
     /// Where the search for those who wait goes on.
     next_checked: usize,
+    all_told_at: Nanos,
+    /// Whose turn it is of those who sleep.
+    turn: u32,
 }
 
 impl Pread {
@@ -43,6 +57,8 @@ impl Pread {
             files: Files::default(),
             threads: Vec::new(),
             next_checked: 0,
+            all_told_at: Nanos::ZERO,
+            turn: 0,
         };
         pread.newcomers.walk(now, &mut pread.describer.proc);
         pread.take_in(now, usize::MAX, scene);
@@ -52,7 +68,17 @@ impl Pread {
     /// Reads all threads.
     pub fn read(&mut self, now: Nanos, scene: &mut Scene) {
         let load = self.describer.proc.text("loadavg").ok().and_then(Load::parse);
-        self.read_counters(now, scene);
+        scene.news.begin(now.since(self.all_told_at) >= BETWEEN_ALL);
+        self.turn = (self.turn + 1) % TURNS;
+        let turn = self.turn;
+        self.read_counters(now, scene, |thread| {
+            !thread.is_still(now) || thread.id.tid % TURNS == turn || now.since(thread.read_at) >= LONGEST
+        });
+        // This thread itself is ready to run, too.
+        let ready = load.as_ref().map_or(f64::INFINITY, |load| load.runnable.saturating_sub(1) as f64);
+        if ready > waiting::explained(&self.threads, now) + SOMEBODY {
+            self.read_counters(now, scene, |thread| thread.read_at < now);
+        }
         if let Some(load) = load {
             let Pread { threads, next_checked, describer, .. } = self;
             waiting::find(threads, next_checked, load.runnable, &scene.host.groups, now, &mut describer.proc);
@@ -65,14 +91,25 @@ impl Pread {
         self.look_again(now, scene);
         scene.now = now;
         scene.host = self.describer.host(now);
-        scene.tasks.clear();
-        scene.tasks.extend(self.threads.iter().map(Thread::sample));
+        for (thread, task) in self.threads.iter_mut().zip(&mut scene.tasks) {
+            if let Some(sample) = thread.news() {
+                *task = sample;
+                scene.news.changed.push(sample);
+            }
+        }
+        if scene.news.all {
+            self.all_told_at = now;
+        }
     }
 
-    /// The counters of all that live; those that do not are dropped.
-    fn read_counters(&mut self, now: Nanos, scene: &mut Scene) {
+    /// The counters of those who are wanted; those who do not live any more are dropped.
+    fn read_counters(&mut self, now: Nanos, scene: &mut Scene, wanted: impl Fn(&Thread) -> bool) {
         let mut at = 0;
         while let Some(thread) = self.threads.get_mut(at) {
+            if !wanted(thread) {
+                at += 1;
+                continue;
+            }
             match thread.read(now, &mut self.describer.proc) {
                 Err(error) if is_gone(&error) => {}
                 // What cannot be read for now is as it was.
@@ -82,6 +119,8 @@ impl Pread {
                 }
             }
             let gone = self.threads.swap_remove(at);
+            scene.tasks.swap_remove(at);
+            scene.news.gone.push(gone.id);
             self.newcomers.forget(gone.id.tid);
             self.files.give_back(gone.file);
             scene.described.remove(&gone.id);
@@ -103,6 +142,7 @@ impl Pread {
             // Should it be gone now, the next reading tells.
             let mut thread = Thread::new(id, scheduling, file, now);
             let _ = thread.read(now, &mut self.describer.proc);
+            scene.tasks.push(thread.sample());
             self.threads.push(thread);
         }
     }
@@ -117,7 +157,7 @@ impl Pread {
                         continue;
                     };
                     if scheduling != thread.scheduling {
-                        thread.scheduling = scheduling;
+                        thread.reschedule(scheduling);
                         if let Some(described) = scene.described.get_mut(&thread.id) {
                             (described.policy, described.nice) = (scheduling.policy, scheduling.nice);
                         }
@@ -129,7 +169,7 @@ impl Pread {
                         continue;
                     };
                     if id == thread.id {
-                        thread.scheduling = scheduling;
+                        thread.reschedule(scheduling);
                         scene.described.insert(id, described);
                     } else {
                         thread.is_another = true;

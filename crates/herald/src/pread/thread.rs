@@ -14,6 +14,8 @@ use crate::proc::Proc;
 const BETWEEN_GLANCES: Nanos = Nanos::from_secs(1);
 /// From one description to the next.
 const BETWEEN_DESCRIPTIONS: Nanos = Nanos::from_secs(30);
+/// Who has done nothing for so long is read in its turn only.
+const STILL: Nanos = Nanos::from_secs(2);
 /// The part of the time from reading to reading for which a thread must have run or waited to count as one that wants to run all the time.
 const HUNGRY: f64 = 0.8;
 
@@ -40,11 +42,14 @@ pub struct Thread {
     pub is_another: bool,
     /// When it was last seen to have made progress.
     pub moved_at: Nanos,
-    /// Whether it wanted to run all the time when it was last seen to have made progress.
-    pub hungry: bool,
+    /// The part of the time for which it wanted to run, when it was last seen to have made progress.
+    pub busy: f64,
     /// Since when it has been ready to run without progress.
     pub waits_since: Option<Nanos>,
-    read_at: Nanos,
+    /// Whether it is as it was when its sample was taken last.
+    is_told: bool,
+    /// When its counters were read last.
+    pub read_at: Nanos,
     times: Times,
     /// What was counted before the counters began anew: a thread that replaces its process takes the number of the first one.
     before: Times,
@@ -66,8 +71,9 @@ impl Thread {
             file,
             is_another: false,
             moved_at: now,
-            hungry: false,
+            busy: 0.0,
             waits_since: None,
+            is_told: false,
             read_at: now,
             times: Times::default(),
             before: Times::default(),
@@ -102,6 +108,16 @@ impl Thread {
         Ok(())
     }
 
+    /// Whether it has done nothing for long.
+    pub fn is_still(&self, now: Nanos) -> bool {
+        now.since(self.moved_at) >= STILL && self.waits_since.is_none()
+    }
+
+    /// Whether it wanted to run all the time when it was last seen to have made progress.
+    pub fn is_hungry(&self) -> bool {
+        self.busy >= HUNGRY
+    }
+
     fn note(&mut self, times: Times, now: Nanos) {
         let over = now.since(self.read_at);
         self.read_at = now;
@@ -113,9 +129,10 @@ impl Thread {
             self.before.delay_ns += self.times.delay_ns;
         } else {
             let busy_ns = times.run_ns - self.times.run_ns + times.delay_ns - self.times.delay_ns;
-            self.hungry = busy_ns as f64 >= HUNGRY * over.0 as f64;
+            self.busy = (busy_ns as f64 / over.0.max(1) as f64).min(1.0);
         }
         self.times = times;
+        self.is_told = false;
         self.moved_at = now;
         self.waits_since = None;
         self.wait_ns = self.wait_ns.max(self.before.delay_ns + times.delay_ns);
@@ -129,8 +146,21 @@ impl Thread {
         }
         // One that wanted to run all the time has waited since it was last seen to run. Another one may have slept meanwhile; what that
         // has waited before now is told when it runs again.
-        let since = *self.waits_since.get_or_insert(if self.hungry { self.moved_at } else { now });
+        let since = *self.waits_since.get_or_insert(if self.is_hungry() { self.moved_at } else { now });
         self.wait_ns = self.wait_ns.max(self.before.delay_ns + self.times.delay_ns + now.since(since).0);
+        self.is_told = false;
+    }
+
+    /// It is scheduled like this.
+    pub fn reschedule(&mut self, scheduling: Scheduling) {
+        self.is_told &= scheduling == self.scheduling;
+        self.scheduling = scheduling;
+    }
+
+    /// Its sample, if that is another than the last.
+    pub fn news(&mut self) -> Option<TaskSample> {
+        let is_told = std::mem::replace(&mut self.is_told, true);
+        (!is_told).then(|| self.sample())
     }
 
     /// As the model wants it.

@@ -14,6 +14,16 @@ const CHECKED: (usize, usize) = (8, 256);
 /// Whoever made progress since then is looked at before those who have slept for longer.
 const RECENT: Nanos = Nanos::from_secs(2);
 
+/// How many are ready to run by what was read now: those who waited before, and of those who made progress as many as are at a moment.
+pub fn explained(threads: &[Thread], now: Nanos) -> f64 {
+    let ready = |thread: &Thread| match thread.waits_since {
+        Some(_) => 1.0,
+        None if thread.moved_at == now => thread.busy,
+        None => 0.0,
+    };
+    threads.iter().map(ready).sum()
+}
+
 /// Finds those who have made no progress since the last reading though they are ready to run. `runnable` are, this thread among them;
 /// `next` is where the search goes on.
 pub fn find(
@@ -32,7 +42,7 @@ pub fn find(
             explained += u64::from(check(thread, now, proc));
         } else if !stood_still(thread) {
             // This thread itself is one of them.
-            explained += u64::from(thread.hungry);
+            explained += u64::from(thread.is_hungry());
         } else if is_recent(thread, now) && has_quota(groups, thread.scheduling.group) {
             throttled += 1;
         }
