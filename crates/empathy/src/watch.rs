@@ -12,15 +12,35 @@ use plimsoll_cpufutures::empathy::Seen;
 
 /// So many threads are asked who took the CPU from them, those that waited most: asking all would cost more than it is worth.
 const ASKED: usize = 16;
+/// What a thread wants is not known before it has lived for so long: the wait of one that has just begun is told when it runs.
+const BEGINS: Nanos = Nanos::from_secs(2);
+/// All of a CPU.
+const CPU_MS_PER_S: f64 = 1e3;
 /// Threads that waited less, in milliseconds a second, are not asked.
 const LEAST_WAIT_MS_PER_S: f64 = 1.0;
 
 /// Watches.
 pub struct Watch {
     herald: Herald,
-    before: HashMap<TaskId, (u64, u64)>,
+    before: HashMap<TaskId, Before>,
     last: Option<Nanos>,
     unpaused: Option<Unpaused>,
+}
+
+/// A thread at the last look.
+#[derive(Clone, Copy)]
+struct Before {
+    run_ns: u64,
+    wait_ns: u64,
+    /// When it was seen first; nothing of one that was there from the beginning.
+    born: Option<Nanos>,
+}
+
+impl Before {
+    /// One that has begun since, at nothing.
+    fn new(now: Nanos) -> Before {
+        Before { run_ns: 0, wait_ns: 0, born: Some(now) }
+    }
 }
 
 /// What the job wants while it is not paused: a paused thread neither runs nor waits, as one that wants nothing.
@@ -74,10 +94,11 @@ impl Watch {
         let mut waiting: Vec<(f64, TaskId)> = Vec::new();
         let mut own: Vec<TaskSample> = Vec::new();
         for task in self.herald.tasks() {
-            after.insert(task.id, (task.run_ns, task.wait_ns));
-            // A new thread has begun at nothing.
-            let (run, wait) = self.before.get(&task.id).copied().unwrap_or_default();
-            let (ran, waited) = (task.run_ns.saturating_sub(run), task.wait_ns.saturating_sub(wait));
+            let before = self.before.get(&task.id).copied().unwrap_or(Before::new(now));
+            let born = before.born.filter(|_| !first);
+            after.insert(task.id, Before { run_ns: task.run_ns, wait_ns: task.wait_ns, born });
+            let (ran, waited) =
+                (task.run_ns.saturating_sub(before.run_ns), task.wait_ns.saturating_sub(before.wait_ns));
             let future = self.herald.futures().of(&task.id).unwrap_or_default();
             let is_own = job.contains(&task.id.pid);
             if is_own && self.unpaused.is_some() {
@@ -89,7 +110,9 @@ impl Watch {
             if is_own {
                 seen.job_ran.0 += ran;
                 seen.job_waited.0 += waited;
-                seen.job_desired_ms_per_s += future.desired_ms_per_s;
+                // To err on the job's side.
+                let only_begins = ran + waited > 0 && born.is_some_and(|born| now.since(born) < BEGINS);
+                seen.job_desired_ms_per_s += if only_begins { CPU_MS_PER_S } else { future.desired_ms_per_s };
                 seen.job_actual_ms_per_s += future.actual_ms_per_s;
             } else {
                 seen.others_ran.0 += ran;

@@ -7,7 +7,7 @@
 //! | part | does |
 //! | --- | --- |
 //! | [`Herald`] | reads when it is time, within its budget; feeds the model |
-//! | `bpf.rs` | the reader in the kernel, feature `bpf` |
+//! | `bpf/` | the reader in the kernel, feature `bpf` |
 //! | `pread/` | the reader that needs no right and no library |
 //! | `describe.rs` | what changes rarely: names, groups, how threads are scheduled |
 //! | [`view`] | what is known, as JSON tells it |
