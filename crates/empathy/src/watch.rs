@@ -110,9 +110,8 @@ impl Watch {
             if is_own {
                 seen.job_ran.0 += ran;
                 seen.job_waited.0 += waited;
-                // To err on the job's side.
-                let only_begins = ran + waited > 0 && born.is_some_and(|born| now.since(born) < BEGINS);
-                seen.job_desired_ms_per_s += if only_begins { CPU_MS_PER_S } else { future.desired_ms_per_s };
+                let age = born.map(|born| now.since(born));
+                seen.job_desired_ms_per_s += wanted(future.desired_ms_per_s, age, ran + waited > 0);
                 seen.job_actual_ms_per_s += future.actual_ms_per_s;
             } else {
                 seen.others_ran.0 += ran;
@@ -144,11 +143,27 @@ impl Watch {
     }
 }
 
+/// What a thread of the job counts as wanting, in milliseconds a second, of which it is said that it desires so much: all of a CPU while it only begins,
+/// to err on the job's side. `age` is nothing for one that was there from the beginning.
+fn wanted(desired_ms_per_s: f64, age: Option<Nanos>, did_anything: bool) -> f64 {
+    if did_anything && age.is_some_and(|age| age < BEGINS) { CPU_MS_PER_S } else { desired_ms_per_s }
+}
+
 #[cfg(test)]
 mod tests {
     use plimsoll_cpufutures::Policy;
 
     use super::*;
+
+    /// Before, a job that began under a limit of 20 was found to have too much while it had next to nothing.
+    #[test]
+    fn who_has_just_begun_wants_a_cpu_unless_it_sleeps() {
+        let ms = |ms| Some(Nanos::from_millis(ms));
+        assert_eq!(wanted(120.0, ms(300), true), CPU_MS_PER_S);
+        assert_eq!(wanted(0.0, ms(300), false), 0.0);
+        assert_eq!(wanted(120.0, ms(2_500), true), 120.0);
+        assert_eq!(wanted(120.0, None, true), 120.0);
+    }
 
     #[test]
     fn a_job_wants_while_it_is_paused_what_it_wanted_before() {
