@@ -116,25 +116,26 @@ impl<K: Known> Census<K> {
         let places =
             if elapsed > Nanos::ZERO || self.round == 1 { self.timeline.advance(elapsed) } else { [None; 3] };
         self.between = self.timeline.now().since(Nanos(elapsed.0 / 2));
-        // Who died makes room for who is new.
-        match told {
+        let new = match told {
             Told::All(samples) => {
                 self.left_out = 0;
                 let (known, new) = self.read_known(samples, elapsed);
                 if known < self.members.len() {
                     self.bury_unseen();
                 }
-                new.into_iter().for_each(|sample| self.admit(sample, elapsed));
+                new
             }
             Told::News { changed, gone } => {
                 let (_, new) = self.read_known(changed, elapsed);
                 gone.iter().for_each(|id| self.bury(id));
-                if self.alive < self.members.len() {
-                    self.forget();
-                }
-                new.into_iter().for_each(|sample| self.admit(sample, elapsed));
+                new
             }
+        };
+        // Who died makes room for who is new.
+        if self.alive < self.members.len() {
+            self.forget();
         }
+        new.into_iter().for_each(|sample| self.admit(sample, elapsed));
         self.find_out(places[1].is_some());
         places
     }
@@ -244,7 +245,6 @@ impl<K: Known> Census<K> {
                 self.alive -= 1;
             }
         }
-        self.forget();
     }
 
     /// Those that died are forgotten a second later.

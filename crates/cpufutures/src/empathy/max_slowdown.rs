@@ -263,6 +263,15 @@ mod tests {
             .collect()
     }
 
+    /// What comes of a share where a tick has so many slices, each of which the job has by chance.
+    fn by_chance(seed: u64, stream: u64, slices_a_tick: u32) -> impl FnMut(f64) -> f64 {
+        let mut rng = rng::seeded(seed, stream);
+        move |share| {
+            let slices = (0..slices_a_tick).filter(|_| rng.random_bool(share)).count();
+            slices as f64 / f64::from(slices_a_tick)
+        }
+    }
+
     /// The least and the greatest slowdown over any ten seconds.
     fn slowdowns(shares: &[f64]) -> (f64, f64) {
         let windows = shares.windows(100).map(|window| 100.0 / window.iter().sum::<f64>());
@@ -292,12 +301,8 @@ mod tests {
     fn a_job_that_runs_in_slices_gets_no_more_than_it_must() {
         for limit in [2.0, 5.0, 10.0, 20.0] {
             for seed in 0..16_u64 {
-                let mut rng = rng::seeded(seed, 1);
                 let mut control = MaxSlowdown::new(limit, 0..=136, 72, Some(8.0));
-                let had = |share| {
-                    let slices = (0..SLICES_A_TICK).filter(|_| rng.random_bool(share)).count();
-                    slices as f64 / f64::from(SLICES_A_TICK)
-                };
+                let had = by_chance(seed, 1, SLICES_A_TICK);
                 let shares = sliced(&mut control, 2_000, by_group, |_| 36.0 * 1024.0, had);
                 let (_, most) = slowdowns(&shares);
                 assert!(most <= limit, "limit {limit}, seed {seed}: {most}");
@@ -310,15 +315,10 @@ mod tests {
     /// Where what comes of a share is mostly chance, as beside a server whose slices are long.
     #[test]
     fn what_chance_took_is_had_before_ten_seconds_are_over() {
-        let slices_a_tick = SLICES_A_TICK / 2;
         for limit in [5.0, 10.0, 20.0] {
             for seed in 0..32_u64 {
-                let mut rng = rng::seeded(seed, 2);
                 let mut control = MaxSlowdown::new(limit, 0..=136, 72, Some(8.0));
-                let had = |share| {
-                    let slices = (0..slices_a_tick).filter(|_| rng.random_bool(share)).count();
-                    slices as f64 / f64::from(slices_a_tick)
-                };
+                let had = by_chance(seed, 2, SLICES_A_TICK / 2);
                 let shares = sliced(&mut control, 2_000, by_group, |_| 36.0 * 1024.0, had);
                 let (_, most) = slowdowns(&shares);
                 let over_all = shares.len() as f64 / shares.iter().sum::<f64>();
