@@ -115,20 +115,15 @@ impl Page {
 
 /// CPU seconds of a process and its children.
 pub fn cpu_s(root: u32) -> Result<f64, String> {
-    cpu_s_of(family(root)).ok_or_else(|| format!("process {root} is not there"))
-}
-
-/// CPU seconds of some processes; nothing where none of them is there.
-pub fn cpu_s_of(pids: impl IntoIterator<Item = u32>) -> Option<f64> {
     let used = |pid: u32| {
         // One that has ended meanwhile has none. The name may hold anything, and ends with the last parenthesis.
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
         Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
     };
-    let ticks: Vec<u64> = pids.into_iter().filter_map(used).collect();
-    let ticks = (!ticks.is_empty()).then(|| ticks.iter().sum::<u64>())?;
-    Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+    let ticks = family(root).into_iter().filter_map(used).reduce(|sum, ticks| sum + ticks);
+    let ticks = ticks.ok_or_else(|| format!("process {root} is not there"))?;
+    Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
 /// Addresses with ports that are free now. Held all at once, so that they differ.

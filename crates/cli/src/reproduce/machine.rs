@@ -40,13 +40,23 @@ impl Cpus {
 
 /// How long threads of some processes were ready to run without running, in seconds, as far as they are still there.
 pub fn waited_s(pids: impl IntoIterator<Item = u32>) -> f64 {
-    let tasks = pids.into_iter().filter_map(|pid| std::fs::read_dir(format!("/proc/{pid}/task")).ok());
-    let waited_ns = |task: std::fs::DirEntry| {
-        // Time on a processor, time spent waiting for one, and how often.
-        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
-        text.split(' ').nth(1)?.parse::<u64>().ok()
-    };
-    tasks.flatten().flatten().filter_map(waited_ns).sum::<u64>() as f64 / 1e9
+    pids.into_iter().filter_map(|pid| of_threads_s(pid, 1)).sum()
+}
+
+/// How long threads of a process that are still there have run, in seconds, and not in the kernel's ticks as what `/proc/PID/stat` has; nothing
+/// where it is not there.
+pub fn ran_s(pid: u32) -> Option<f64> {
+    of_threads_s(pid, 0)
+}
+
+/// A field of the schedstat of a process's threads: time on a processor, time spent waiting for one.
+fn of_threads_s(pid: u32, field: usize) -> Option<f64> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+    let ns = threads.filter_map(|thread| {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split(' ').nth(field)?.parse::<u64>().ok()
+    });
+    ns.reduce(|sum, ns| sum + ns).map(|ns| ns as f64 / 1e9)
 }
 
 #[cfg(test)]
@@ -63,10 +73,26 @@ mod tests {
         assert!(Cpus::of("cpu0 1 2 3 4 5 6 7 8\n").is_none() && Cpus::of("cpu  1 2\n").is_none());
         assert!(Cpus::now().is_ok());
     }
+
     #[test]
     fn this_program_has_waited_for_a_while_and_nobody_has_not() {
         let own = waited_s([std::process::id()]);
         assert!(own > 0.0 && own.is_finite(), "{own}");
         assert_eq!(waited_s([]), 0.0);
+    }
+
+    #[test]
+    fn this_program_has_run_and_more_once_it_has_computed() {
+        let own = || ran_s(std::process::id()).unwrap();
+        let before = own();
+        // The kernel brings it up to date at its ticks.
+        for step in 0_u64.. {
+            if own() > before {
+                break;
+            }
+            std::hint::black_box(step);
+        }
+        assert!(before > 0.0 && before.is_finite(), "{before}");
+        assert_eq!(ran_s(u32::MAX), None);
     }
 }

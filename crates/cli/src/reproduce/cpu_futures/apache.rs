@@ -16,6 +16,10 @@ const COMPUTES: &str = "<?php\n\
 /// So many rounds take about a millisecond of a CPU of today (24 ns each here); nothing depends on how nearly.
 const ROUNDS_PER_MS: f64 = 42_000.0;
 
+/// How many workers are there beside those that are needed, as Debian's package has it. Who is without our module needs all of them under the
+/// load of a study, and would start one after the other all through it.
+const SPARE: [(&str, &str); 3] = [("StartServers", "5"), ("MinSpareServers", "5"), ("MaxSpareServers", "10")];
+
 /// The page of job class D that takes about so long.
 pub fn computing(ms: f64) -> String {
     format!("/page.php?n={}", (ms * ROUNDS_PER_MS) as u64)
@@ -40,13 +44,15 @@ impl Apache {
         Httpd::is_there(&options).is_ok()
     }
 
-    /// Starts one with so many worker processes. Our module holds them to `max_slowdown`, if that is given.
+    /// Starts one with so many worker processes: all of them at once, or as many as are needed where our module holds them to `max_slowdown`.
     pub fn start(workers: u32, max_slowdown: Option<f64>) -> Result<Apache, String> {
         let pages = vec![
             (STATIC.to_owned(), "plimsoll".repeat(STATIC_BYTES / 8)),
             ("/page.php".to_owned(), COMPUTES.to_owned()),
         ];
-        let options = Options { max_slowdown, pages, ..Options::new(Workers::Processes(workers)) };
+        let spare = max_slowdown.map(|_| SPARE).into_iter().flatten();
+        let settings = spare.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let options = Options { max_slowdown, pages, settings, ..Options::new(Workers::Processes(workers)) };
         let httpd = Httpd::start(&options)?;
         Ok(Apache { addr: httpd.addr(), httpd })
     }

@@ -1,32 +1,36 @@
 //! What it costs to know: how much slower programs run that only compute while `plimsoll top --record` reads this host ten times a second,
 //! and how long it takes to ask how a task fares.
 //!
-//! Pairs of runs, with it and without, in turns; the suite runs on every CPU at once. How long a run takes is shown, and says little where
-//! others use the machine or its host. What counts is processor time: what the suite takes more of it, for caches that were cooled, and what
-//! the recording takes of the CPUs, all of which the suite would have had. On a machine of which nobody else wants anything the sum is the time
-//! by which a run is longer.
+//! Pairs of runs, with it and without; the suite runs on every CPU at once. How fast a machine is that shares its cores with others changes by
+//! a tenth within seconds, so the two of a pair take turns every third of a second, while the recording goes on or is stopped. How long a run
+//! takes is shown, and says little where others use the machine or its host. What counts is processor time: what the suite takes more of it,
+//! for caches that were cooled, and what the recording takes of the CPUs, all of which the suite would have had. On a machine of which nobody
+//! else wants anything the sum is the time by which a run is longer.
 #![allow(clippy::disallowed_methods)] // it measures time
 
 use std::hash::{DefaultHasher, Hasher};
 use std::hint::black_box;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread::{Builder, available_parallelism, scope};
 use std::time::{Duration, Instant};
 
 use plimsoll_herald::{Herald, Options};
 use plimsoll_simulator::reproduce::Settings;
 use plimsoll_simulator::reproduce::findings::{Findings, Row};
+use rustix::process::{Pid, Signal, kill_process};
 
-use crate::processes::{Process, directory};
+use crate::processes::{Process, directory, plimsoll};
+use crate::reproduce::machine::ran_s;
 
 const PAIRS: usize = 30;
-/// Of the suite in a run: a few seconds.
-const ROUNDS: u64 = 24;
+/// Turns of each run of a pair, and rounds of the suite in a turn: three or four readings.
+const TURNS: usize = 36;
+const ROUNDS: u64 = 2;
 /// Threads of a host that have nothing to do.
 const IDLE: usize = 200;
-/// It has begun to read by then.
-const BEGINS: Duration = Duration::from_millis(300);
+/// It has found them by then.
+const BEGINS: Duration = Duration::from_secs(3);
 /// Student's t for the mean of so many pairs, at 95 % from both sides.
 const T: f64 = 2.05;
 const QUERIES: u32 = 100_000;
@@ -49,21 +53,18 @@ pub fn cost(_: Settings) -> Result<Findings, String> {
         thread.map_err(|e| format!("cannot start a thread: {e}"))?;
     }
     let directory = directory()?;
-    suite();
+    let record = directory.path().join("record");
+    let recording = Recording::start(&record)?;
     let (mut slowdowns, mut longer) = (Vec::new(), Vec::new());
     for pair in 0..PAIRS {
         eprintln!("cost: pair {} of {PAIRS}", pair + 1);
-        let record = directory.path().join(pair.to_string());
-        // Each goes first in turn, so that nothing that drifts is taken for a slowdown.
-        let (with, without) = if pair % 2 == 0 {
-            let with = run(Some(&record))?;
-            (with, run(None)?)
-        } else {
-            let without = run(None)?;
-            (run(Some(&record))?, without)
-        };
+        let (with, without) = one_pair(&recording)?;
         slowdowns.push(100.0 * (with.processors_s / without.processors_s - 1.0));
         longer.push(100.0 * (with.took_s / without.took_s - 1.0));
+    }
+    drop(recording);
+    if !record.exists() {
+        return Err(format!("plimsoll top has recorded nothing into {}", record.display()));
     }
     let query = query_us()?;
     let rows = vec![
@@ -93,6 +94,7 @@ fn upper(slowdowns: &[f64]) -> f64 {
 }
 
 /// What a run came to, in seconds.
+#[derive(Default)]
 struct Run {
     /// By the clock.
     took_s: f64,
@@ -100,33 +102,55 @@ struct Run {
     processors_s: f64,
 }
 
-/// The suite, beside a recording into a new file or alone.
-fn run(record: Option<&Path>) -> Result<Run, String> {
-    let beside = record.map(recording).transpose()?;
-    std::thread::sleep(BEGINS);
-    let used_before = beside.as_ref().map_or(0.0, used_s);
-    let (took_s, suite_s) = suite();
-    let recording_s = beside.as_ref().map_or(0.0, used_s) - used_before;
-    drop(beside);
-    if let Some(record) = record.filter(|record| !record.exists()) {
-        return Err(format!("plimsoll top has recorded nothing into {}", record.display()));
+/// With the recording, and without it.
+fn one_pair(recording: &Recording) -> Result<(Run, Run), String> {
+    let (mut with, mut without) = (Run::default(), Run::default());
+    for turn in 0..TURNS {
+        // Each goes first in turn, so that nothing that drifts is taken for a slowdown.
+        let with_first = turn % 2 == 0;
+        for reads in [with_first, !with_first] {
+            recording.goes_on(reads)?;
+            let run = if reads { &mut with } else { &mut without };
+            let used_before = recording.used_s();
+            let (took_s, suite_s) = suite();
+            run.took_s += took_s;
+            run.processors_s += suite_s + recording.used_s() - used_before;
+        }
     }
-    Ok(Run { took_s, processors_s: suite_s + recording_s })
+    Ok((with, without))
 }
 
-/// Processor time that a process has had, in seconds: the first field of its threads' schedstat.
-fn used_s(process: &Process) -> f64 {
-    let threads = std::fs::read_dir(format!("/proc/{}/task", process.id())).into_iter().flatten().flatten();
-    let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("schedstat")).ok());
-    stats.filter_map(|stat| stat.split(' ').next()?.parse::<f64>().ok()).sum::<f64>() / 1e9
+/// `plimsoll top --record`.
+struct Recording(Process);
+
+impl Recording {
+    fn start(into: &Path) -> Result<Recording, String> {
+        let mut command = plimsoll()?;
+        command.args(["top", "--for", "1h", "--record"]).arg(into);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = Process::start(command)?;
+        std::thread::sleep(BEGINS);
+        Ok(Recording(process))
+    }
+
+    /// Lets it read on, or stops it.
+    fn goes_on(&self, goes_on: bool) -> Result<(), String> {
+        let signal = if goes_on { Signal::CONT } else { Signal::STOP };
+        let pid = Pid::from_raw(self.0.id() as i32).ok_or("plimsoll top is not there")?;
+        kill_process(pid, signal).map_err(|e| format!("cannot stop plimsoll top, or let it go on: {e}"))
+    }
+
+    /// Processor time that it has had, in seconds.
+    fn used_s(&self) -> f64 {
+        ran_s(self.0.id()).unwrap_or(0.0)
+    }
 }
 
-fn recording(into: &Path) -> Result<Process, String> {
-    let program = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
-    let mut command = Command::new(program);
-    command.args(["top", "--for", "1h", "--record"]).arg(into);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    Process::start(command)
+impl Drop for Recording {
+    fn drop(&mut self) {
+        // One that is stopped does not end.
+        let _ = self.goes_on(true);
+    }
 }
 
 /// What it takes to ask about one task, in microseconds, of all that there are here.

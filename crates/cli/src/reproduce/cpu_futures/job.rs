@@ -14,7 +14,8 @@ use plimsoll_testbed::control_group::family;
 use rand::RngExt;
 use tempfile::TempDir;
 
-use crate::processes::{Process, cpu_s_of, directory, plimsoll};
+use crate::processes::{Process, directory, plimsoll};
+use crate::reproduce::machine::ran_s;
 
 /// The program, and its name among a process's children.
 const PROGRAM: &str = "xz";
@@ -112,7 +113,7 @@ impl Job {
         if pids.len() < cpus() {
             *pids = self.find();
         }
-        let used: Option<f64> = pids.iter().map(|pid| cpu_s_of(Some(*pid))).sum();
+        let used: Option<f64> = pids.iter().map(|pid| ran_s(*pid)).sum();
         used.filter(|_| pids.len() == cpus()).unwrap_or(0.0)
     }
 

@@ -41,7 +41,16 @@ struct Run {
     /// Nothing where it did not end.
     took_s: Option<f64>,
     slowdown: f64,
-    worst: f64,
+    worst: Worst,
+}
+
+/// The ten seconds in which a job was slowed most.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Worst {
+    /// How many times slower than alone.
+    pub slowdown: f64,
+    /// When they ended, in seconds.
+    pub ends_s: f64,
 }
 
 /// Slowdowns, and when the job was done.
@@ -67,7 +76,12 @@ pub fn fig8(settings: Settings) -> Result<Findings, String> {
     for Run { limit, took_s, slowdown, worst } in &runs {
         let ideal = took_s.map(|took_s| took_s / (limit * alone_s));
         rows.extend([
-            Row::no_more(format!("limit {limit}: worst slowdown over any {OVER_S} s"), *limit, *worst),
+            Row::no_more(
+                format!("limit {limit}: worst slowdown over any {OVER_S} s"),
+                *limit,
+                worst.slowdown,
+            ),
+            Row::beside(format!("limit {limit}: when they ended, s"), None, Some(worst.ends_s)),
             Row::no_less(format!("limit {limit}: slowdown over all"), LEAST * limit, *slowdown),
             Row::beside(format!("limit {limit}: completion time over the ideal one"), None, ideal),
         ]);
@@ -83,7 +97,7 @@ pub fn fig8(settings: Settings) -> Result<Findings, String> {
     let slowdowns = vec![
         line("limit", &|run| run.limit),
         line("over all", &|run| run.slowdown),
-        line("worst 10 s", &|run| run.worst),
+        line("worst 10 s", &|run| run.worst.slowdown),
     ];
     let charts = vec![
         Chart::new("Completion", "slowdown limit", "s", lines),
@@ -157,9 +171,10 @@ async fn run(
 
 /// How many times slower than alone a job was over the worst ten seconds, from its CPU seconds over the time; over all where there
 /// were no ten.
-pub fn worst_slowdown(alone_cpus: f64, used: impl IntoIterator<Item = (f64, f64)>) -> f64 {
+pub fn worst_slowdown(alone_cpus: f64, used: impl IntoIterator<Item = (f64, f64)>) -> Worst {
     let mut window: VecDeque<(f64, f64)> = VecDeque::new();
-    let (mut worst, mut all) = (None, f64::NAN);
+    let mut all = Worst { slowdown: f64::NAN, ends_s: f64::NAN };
+    let mut worst: Option<Worst> = None;
     for (at_s, cpu_s) in used {
         window.push_back((at_s, cpu_s));
         // The last one that is ten seconds old stays.
@@ -167,9 +182,9 @@ pub fn worst_slowdown(alone_cpus: f64, used: impl IntoIterator<Item = (f64, f64)
             window.pop_front();
         }
         let Some(&(from_s, before_s)) = window.front() else { continue };
-        all = alone_cpus * (at_s - from_s) / (cpu_s - before_s);
-        if at_s - from_s >= OVER_S {
-            worst = Some(worst.map_or(all, |worst: f64| worst.max(all)));
+        all = Worst { slowdown: alone_cpus * (at_s - from_s) / (cpu_s - before_s), ends_s: at_s };
+        if at_s - from_s >= OVER_S && worst.is_none_or(|worst| all.slowdown > worst.slowdown) {
+            worst = Some(all);
         }
     }
     worst.unwrap_or(all)
@@ -183,12 +198,14 @@ mod tests {
     fn the_worst_ten_seconds_count() {
         let steady =
             |from: u32, to: u32, per_s: f64| (from..=to).map(move |s| (f64::from(s), per_s * f64::from(s)));
-        assert_eq!(worst_slowdown(2.0, steady(0, 30, 0.5)), 4.0);
-        assert_eq!(worst_slowdown(2.0, steady(0, 5, 0.5)), 4.0, "all, where there are no ten");
+        let worst = |used: Vec<(f64, f64)>| worst_slowdown(2.0, used);
+        assert_eq!(worst(steady(0, 30, 0.5).collect()), Worst { slowdown: 4.0, ends_s: 10.0 });
+        let short = worst(steady(0, 5, 0.5).collect());
+        assert_eq!(short, Worst { slowdown: 4.0, ends_s: 5.0 }, "all, where there are no ten");
         // Five seconds without anything, within ten.
         let pause = steady(0, 20, 0.5).chain((21..=25).map(|s| (f64::from(s), 10.0)));
         let pause = pause.chain((26..=40).map(|s| (f64::from(s), 0.5 * f64::from(s - 5))));
-        assert_eq!(worst_slowdown(2.0, pause), 8.0);
-        assert!(worst_slowdown(2.0, []).is_nan());
+        assert_eq!(worst(pause.collect()), Worst { slowdown: 8.0, ends_s: 25.0 });
+        assert!(worst(Vec::new()).slowdown.is_nan());
     }
 }

@@ -49,14 +49,14 @@ pub fn fig7(settings: Settings) -> Result<Findings, String> {
     })?;
     let last_step = |run: &Run| {
         let from_s = (STEPS - 1) as f64 * STEP.as_secs_f64();
-        worst_slowdown(alone, run.job.iter().copied().filter(|(at_s, _)| *at_s >= from_s))
+        worst_slowdown(alone, run.job.iter().copied().filter(|(at_s, _)| *at_s >= from_s)).slowdown
     };
     let failed = (managed.seen.failed() + nice.seen.failed()) as f64;
     let rows = vec![
         Row::no_more(
             "yield --max-slowdown 5: worst slowdown over any 10 s",
             LIMIT,
-            worst_slowdown(alone, managed.job.iter().copied()),
+            worst_slowdown(alone, managed.job.iter().copied()).slowdown,
         ),
         Row::beside("yield --max-slowdown 5: slowdown in the last step", None, Some(last_step(&managed))),
         Row::beside("nice 19: slowdown in the last step (paper: 328)", Some(328.0), Some(last_step(&nice))),

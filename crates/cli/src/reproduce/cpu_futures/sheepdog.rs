@@ -4,9 +4,11 @@
 //! same two CPUs, which pages that are only read are too short to make up for.
 //!
 //! Throughput is work: the CPU time that the pages which were answered take. Who has more workers answers more of the cheap pages beside the
-//! same number of dear ones, or the other way round, so requests a second of two settings cannot be compared where there are both. What a machine that
-//! others share can do changes by some per cent from minute to minute, so settings take turns, and they are compared by the median over rounds of them side by
-//! side.
+//! same number of dear ones, or the other way round, so requests a second of two settings cannot be compared where there are both. What a
+//! machine that others share can do changes by some per cent from minute to minute, so settings take turns, and they are compared by the median
+//! over rounds of them side by side. The best of some settings by a measurement was lucky in it too; so which is the best is decided for each
+//! round by all others. And whoever looks at workers ten times a second takes a per cent of the CPUs from a server that has many. So that is done
+//! after their work was measured.
 //!
 //! The paper counts requests that starve. That is the O(1) scheduler's doing; today's treats equals alike, so here slowdowns and
 //! throughput are judged, and requests over ten seconds are told beside.
@@ -44,8 +46,12 @@ const STATIC_MS: f64 = 0.1;
 /// The controller finds its setting, and the queues fill.
 const WARM_UP: Duration = Duration::from_secs(5);
 const MEASURED: Duration = Duration::from_secs(6);
-/// Rounds of all settings under one mix.
-const ROUNDS: usize = 3;
+/// Then the workers are looked at, the first times to know what they do at all.
+const LOOKED: Duration = Duration::from_secs(4);
+const FIRST_LOOKS: usize = 10;
+/// Rounds of all settings under one mix; of the sentry, which nothing is judged by, fewer.
+const ROUNDS: usize = 5;
+const SENTRY_ROUNDS: usize = 2;
 /// What the paper calls starved.
 const STARVED: Nanos = Nanos::from_secs(10);
 /// Of everything random here.
@@ -122,10 +128,17 @@ impl Run {
         median(self.rounds.iter().map(|round| round.work_ms_per_s))
     }
 
-    /// Work of each round over another's in it, in per cent.
-    fn work_beside(&self, other: &Run) -> impl Iterator<Item = f64> {
-        let pairs = self.rounds.iter().zip(&other.rounds);
-        pairs.map(|(round, beside)| 100.0 * round.work_ms_per_s / beside.work_ms_per_s)
+    /// The same by all rounds but one.
+    fn work_without(&self, left_out: usize) -> f64 {
+        let others = self.rounds.iter().enumerate().filter(|(round, _)| *round != left_out);
+        median(others.map(|(_, round)| round.work_ms_per_s))
+    }
+
+    /// Work of each round over that in it of whoever it is compared with, in per cent.
+    fn work_beside<'a>(&self, other: impl Fn(usize) -> &'a Run) -> Vec<f64> {
+        let pairs =
+            self.rounds.iter().enumerate().filter_map(|(i, own)| Some((own, other(i).rounds.get(i)?)));
+        pairs.map(|(own, beside)| 100.0 * own.work_ms_per_s / beside.work_ms_per_s).collect()
     }
 
     /// Requests that starved.
@@ -164,6 +177,9 @@ pub fn sheepdog(settings: Settings) -> Result<Findings, String> {
             runs.extend(Setting::all().map(none));
             for round in 1..=ROUNDS {
                 for run in &mut runs[first..] {
+                    if matches!(run.setting, Setting::Sentry(_)) && round > SENTRY_ROUNDS {
+                        continue;
+                    }
                     let name = run.setting.name();
                     eprintln!(
                         "sheepdog: {mix} % of the clients ask for pages that compute, {name}, round {round}"
@@ -183,7 +199,6 @@ async fn one_round(setting: Setting, mix: u32, seed: u64) -> Result<(Seen, Vec<F
     let workers = if let Setting::Static(workers) = setting { workers } else { DEFAULT_WORKERS };
     let of_module = if let Setting::Module(bound) = setting { Some(bound) } else { None };
     let apache = Apache::start(workers, of_module)?;
-    let mut watch = Watch::start(apache.master())?;
     let directory = directory()?;
     let [listen, admin, agent_admin] = free_addresses()?;
     let (at, _roles) = match setting {
@@ -203,15 +218,17 @@ async fn one_round(setting: Setting, mix: u32, seed: u64) -> Result<(Seen, Vec<F
         Some(ms) => computing(ms),
         None => STATIC.to_owned(),
     };
-    let stages = [Stage { clients: CLIENTS, think: Duration::ZERO, lasts: WARM_UP + MEASURED }];
-    let started = std::cell::Cell::new(false);
-    let load = clients::run(at, &stages, page, |at| started.set(at >= Nanos::from(WARM_UP)));
+    let stages = [Stage { clients: CLIENTS, think: Duration::ZERO, lasts: WARM_UP + MEASURED + LOOKED }];
+    let load = clients::run(at, &stages, page, |_| ());
     let mut fares = Vec::new();
     let look = async {
+        tokio::time::sleep(WARM_UP + MEASURED).await;
+        let mut watch = Watch::start(apache.master())?;
+        for _ in 0..FIRST_LOOKS {
+            watch.next().await;
+        }
         while let Some(fare) = watch.next().await {
-            if started.get() {
-                fares.push(fare);
-            }
+            fares.push(fare);
         }
         Err::<Seen, String>("the herald has ended".to_owned())
     };
@@ -256,11 +273,14 @@ fn findings(runs: &[Run]) -> Findings {
     let mut rows = Vec::new();
     for mix in MIXES {
         let of = |setting| runs.iter().find(move |run| run.mix == mix && run.setting == setting);
-        let best = runs
-            .iter()
-            .filter(|run| run.mix == mix && matches!(run.setting, Setting::Static(_)))
-            .max_by(|a, b| a.work_ms_per_s().total_cmp(&b.work_ms_per_s()));
-        let Some((best, default)) = best.zip(of(Setting::Static(DEFAULT_WORKERS))) else { continue };
+        let statics =
+            || runs.iter().filter(move |run| run.mix == mix && matches!(run.setting, Setting::Static(_)));
+        let most = |work: &dyn Fn(&Run) -> f64| statics().max_by(|a, b| work(a).total_cmp(&work(b)));
+        let Some((best, default)) = most(&Run::work_ms_per_s).zip(of(Setting::Static(DEFAULT_WORKERS)))
+        else {
+            continue;
+        };
+        let best_by_others = |round| most(&|run| run.work_without(round)).unwrap_or(best);
         let what = |of: &str| format!("{mix} % compute: {of}");
         rows.push(Row::beside(
             what("best static setting, CPU ms of pages/s"),
@@ -273,14 +293,24 @@ fn findings(runs: &[Run]) -> Findings {
         rows.push(Row::beside(what("default, over 10 s"), None, Some(default.over() as f64)));
         for (bound, run) in BOUNDS.iter().filter_map(|bound| Some((bound, of(Setting::Module(*bound))?))) {
             let what = |of: &str| format!("{mix} % compute, SheepDog {bound}: {of}");
+            let of_best = run.work_beside(best_by_others);
             rows.extend([
                 Row::no_less(what("samples with every worker within it, %"), WITHIN_PCT, run.within(*bound)),
                 Row::no_less(
                     what("work, % of the best static setting's"),
                     OF_BEST_PCT,
-                    median(run.work_beside(best)),
+                    median(of_best.iter().copied()),
                 ),
-                Row::beside(what("the same, least of a round"), None, run.work_beside(best).reduce(f64::min)),
+                Row::beside(
+                    what("the same, least of a round"),
+                    None,
+                    of_best.iter().copied().reduce(f64::min),
+                ),
+                Row::beside(
+                    what("the same, most of a round"),
+                    None,
+                    of_best.iter().copied().reduce(f64::max),
+                ),
                 Row::beside(what("requests/s"), None, Some(run.per_s())),
                 Row::beside(what("workers, mean"), None, Some(run.mean_active())),
                 Row::beside(what("worst slowdown"), None, Some(run.worst())),
@@ -294,7 +324,7 @@ fn findings(runs: &[Run]) -> Findings {
             continue;
         };
         let what = |of: &str| format!("{mix} % compute, sentry {bound}: {of}");
-        let work = median(sentry.work_beside(module));
+        let work = median(sentry.work_beside(|_| module).into_iter());
         rows.extend([
             Row::beside(what("samples with every worker within it, %"), None, Some(sentry.within(bound))),
             Row::beside(what("work, % of the module's"), None, Some(work)),
