@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use http::Uri;
 use plimsoll_testbed::control_group::family;
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -29,7 +30,7 @@ impl Process {
     pub fn start(mut command: Command) -> Result<Process, String> {
         let parent = rustix::process::getpid();
         let orphan = move || {
-            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
+            rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
             // This program may have died before that took effect.
             if rustix::process::getppid() != Some(parent) {
                 return Err(std::io::Error::other("orphaned"));
@@ -69,17 +70,20 @@ impl Process {
     pub fn has_ended(&mut self) -> bool {
         matches!(self.0.try_wait(), Ok(Some(_)))
     }
+
+    /// Sends it a signal; an error once it has ended.
+    pub fn signal(&mut self, signal: Signal) -> std::io::Result<()> {
+        // Once it is known to have ended its number may be somebody else's.
+        let pid = Pid::from_raw(self.0.id() as i32).filter(|_| !self.has_ended());
+        let pid = pid.ok_or_else(|| std::io::Error::other("it has ended"))?;
+        Ok(kill_process(pid, signal)?)
+    }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Once it is known to have ended its number may be somebody else's.
-        if !self.has_ended()
-            && let Some(pid) = rustix::process::Pid::from_raw(self.0.id() as i32)
-        {
-            // It may have ended since.
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        }
+        // It may have ended since.
+        let _ = self.signal(Signal::TERM);
         let _ = self.0.wait();
     }
 }

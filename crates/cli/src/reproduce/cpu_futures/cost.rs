@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use plimsoll_herald::{Herald, Options};
 use plimsoll_simulator::reproduce::Settings;
 use plimsoll_simulator::reproduce::findings::{Findings, Row};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use crate::processes::{Process, directory, plimsoll};
 use crate::reproduce::machine::ran_s;
@@ -54,11 +54,13 @@ pub fn cost(_: Settings) -> Result<Findings, String> {
     }
     let directory = directory()?;
     let record = directory.path().join("record");
-    let recording = Recording::start(&record)?;
+    let mut recording = Recording::start(&record)?;
+    // Its memory is there from now on.
+    suite();
     let (mut slowdowns, mut longer) = (Vec::new(), Vec::new());
     for pair in 0..PAIRS {
         eprintln!("cost: pair {} of {PAIRS}", pair + 1);
-        let (with, without) = one_pair(&recording)?;
+        let (with, without) = one_pair(&mut recording)?;
         slowdowns.push(100.0 * (with.processors_s / without.processors_s - 1.0));
         longer.push(100.0 * (with.took_s / without.took_s - 1.0));
     }
@@ -103,7 +105,7 @@ struct Run {
 }
 
 /// With the recording, and without it.
-fn one_pair(recording: &Recording) -> Result<(Run, Run), String> {
+fn one_pair(recording: &mut Recording) -> Result<(Run, Run), String> {
     let (mut with, mut without) = (Run::default(), Run::default());
     for turn in 0..TURNS {
         // Each goes first in turn, so that nothing that drifts is taken for a slowdown.
@@ -134,10 +136,9 @@ impl Recording {
     }
 
     /// Lets it read on, or stops it.
-    fn goes_on(&self, goes_on: bool) -> Result<(), String> {
+    fn goes_on(&mut self, goes_on: bool) -> Result<(), String> {
         let signal = if goes_on { Signal::CONT } else { Signal::STOP };
-        let pid = Pid::from_raw(self.0.id() as i32).ok_or("plimsoll top is not there")?;
-        kill_process(pid, signal).map_err(|e| format!("cannot stop plimsoll top, or let it go on: {e}"))
+        self.0.signal(signal).map_err(|e| format!("cannot stop plimsoll top, or let it go on: {e}"))
     }
 
     /// Processor time that it has had, in seconds.
