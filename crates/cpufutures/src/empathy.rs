@@ -1,16 +1,20 @@
 //! Empathy: a job of little importance gives way to what runs beside it (section 5.2).
 //!
 //! Two ways: it runs only on cycles that nobody else wants ([`IdleOnly`]), or it is slowed, but never more than a bound
-//! ([`MaxSlowdown`]). Both decide from what was [`Seen`] since the last look.
+//! ([`MaxSlowdown`], or [`Pauses`] where its share cannot be set). Both decide from what was [`Seen`] since the last look.
 
+mod account;
 mod idle_only;
 mod max_slowdown;
+mod pauses;
+mod rivals;
 mod window;
 
 use plimsoll_core::Nanos;
 
 pub use idle_only::IdleOnly;
 pub use max_slowdown::MaxSlowdown;
+pub use pauses::Pauses;
 
 /// What was seen from one look to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -43,7 +43,7 @@ mod usage;
 pub mod weights;
 
 pub use allocation::{Allocations, Sum};
-pub use empathy::{IdleOnly, MaxSlowdown, Seen};
+pub use empathy::{IdleOnly, MaxSlowdown, Pauses, Seen};
 pub use following::Following;
 pub use futures::{Futures, Settings};
 pub use search::{Search, Verdict};

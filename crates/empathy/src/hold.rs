@@ -199,6 +199,11 @@ impl Hold {
         }
     }
 
+    /// The level that is in force.
+    pub fn level(&self) -> i64 {
+        self.level.unwrap_or_else(|| self.equal_level())
+    }
+
     /// Sets the level of the job's share. Returns whether it is in force: a session takes one change each tenth of a second.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ use crate::report::{Report, Tally};
 use crate::rights;
 use crate::signals::{Arrived, Signals};
 use crate::watch::Watch;
-use plimsoll_cpufutures::{IdleOnly, MaxSlowdown};
+use plimsoll_cpufutures::{IdleOnly, MaxSlowdown, Pauses};
 
 /// The exit code of our own failures, as of `env` and `timeout`.
 pub const OWN_FAILURE: u8 = 125;
@@ -158,29 +158,12 @@ fn write(file: &Path, report: &Report) {
 #[derive(Debug)]
 enum Control {
     IdleOnly(IdleOnly),
-    /// Over levels of the share.
+    /// Sets its share.
     Share(MaxSlowdown),
-    /// Over per cents of the ticks in which the job runs: all that is left where its share cannot be set.
-    Duty(MaxSlowdown, Duty),
+    /// Stops it now and then: all that is left where its share cannot be set.
+    Pauses(Pauses),
     /// Nothing: the job has its equal share, for want of a herald.
     Nothing,
-}
-
-/// Spreads the ticks in which the job runs evenly.
-#[derive(Debug, Default)]
-struct Duty {
-    owed: i64,
-}
-
-impl Duty {
-    fn runs(&mut self, percent: i64) -> bool {
-        self.owed += percent;
-        let runs = self.owed >= 100;
-        if runs {
-            self.owed -= 100;
-        }
-        runs
-    }
 }
 
 /// From the start to the end.
@@ -214,11 +197,9 @@ impl Ride {
             (Want::IdleOnly, _) => Control::IdleOnly(IdleOnly::default()),
             (Want::MaxSlowdown(limit), Some(levels)) => {
                 let start = hold.level_for(limit);
-                Control::Share(MaxSlowdown::new(limit, levels, start, Some(hold.doubling())))
+                Control::Share(MaxSlowdown::new(limit, levels, start, hold.doubling()))
             }
-            (Want::MaxSlowdown(limit), None) => {
-                Control::Duty(MaxSlowdown::new(limit, 1..=100, 100, None), Duty::default())
-            }
+            (Want::MaxSlowdown(limit), None) => Control::Pauses(Pauses::new(limit)),
         };
         let must_idle = want == Want::IdleOnly;
         let tally = Tally::new(want, hold.plan().to_string(), hold.plan().missing.clone());
@@ -346,12 +327,12 @@ impl Ride {
                 run_or_pause(&mut self.hold, runs || now < self.grace_until)
             }
             Control::Share(control) => {
-                let level = control.level(now, &seen);
+                let level = control.level(self.hold.level(), &seen);
                 self.hold.set(level).map(drop)
             }
-            Control::Duty(control, duty) => {
-                let level = control.level(now, &seen);
-                run_or_pause(&mut self.hold, duty.runs(level) || now < self.grace_until)
+            Control::Pauses(control) => {
+                let runs = control.runs(&seen);
+                run_or_pause(&mut self.hold, runs || now < self.grace_until)
             }
             Control::Nothing => Ok(()),
         };
@@ -371,7 +352,8 @@ impl Ride {
             self.tally.add(&watch.look(&self.hold.pids(), self.hold.is_paused()));
         }
         let worst = match &self.control {
-            Control::Share(control) | Control::Duty(control, _) => Some(control.worst()),
+            Control::Share(control) => Some(control.worst()),
+            Control::Pauses(control) => Some(control.worst()),
             _ => None,
         };
         self.hold.release();
@@ -385,18 +367,5 @@ fn run_or_pause(hold: &mut Hold, runs: bool) -> Result<(), String> {
         Ok(())
     } else {
         hold.pause()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ticks_are_spread_evenly() {
-        let mut duty = Duty::default();
-        let runs: Vec<bool> = (0..1_000).map(|_| duty.runs(25)).collect();
-        assert!(runs.chunks(4).all(|four| four.iter().filter(|&&runs| runs).count() == 1));
-        assert!((0..100).all(|_| duty.runs(100)));
     }
 }

@@ -15,7 +15,6 @@ pub(super) struct Got {
     pub length: Nanos,
     pub desired_ms: f64,
     pub ran_ms: f64,
-    pub others_waited_ms: f64,
 }
 
 impl Got {
@@ -26,7 +25,6 @@ impl Got {
             length: seen.length,
             desired_ms: seen.job_desired_ms_per_s * ms(seen.length) / 1e3,
             ran_ms: ms(seen.job_ran),
-            others_waited_ms: ms(seen.others_waited),
         }
     }
 
@@ -34,7 +32,6 @@ impl Got {
         self.length = Nanos(self.length.0 + other.length.0);
         self.desired_ms += other.desired_ms;
         self.ran_ms += other.ran_ms;
-        self.others_waited_ms += other.others_waited_ms;
     }
 
     pub fn slowdown(&self) -> f64 {

@@ -16,8 +16,13 @@ const BETWEEN_GLANCES: Nanos = Nanos::from_secs(1);
 const BETWEEN_DESCRIPTIONS: Nanos = Nanos::from_secs(30);
 /// Who has done nothing for so long is read in its turn only.
 const STILL: Nanos = Nanos::from_secs(2);
-/// The part of the time from reading to reading for which a thread must have run or waited to count as one that wants to run all the time.
+/// The part of the time for which a thread must have run or waited to count as one that wants to run all the time.
 const HUNGRY: f64 = 0.8;
+/// That is looked back on for so long at least, and for twice that at most: of one that has a slice now and then most of its wait is told only by
+/// the next slice.
+const LOOK_BACK: Nanos = Nanos::from_secs(1);
+/// A wait that is worth the cost of finding out about it.
+const LONG: Nanos = Nanos::from_millis(20);
 
 /// What is to be looked at again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +33,21 @@ pub enum Due {
     Glance,
     /// All.
     Description,
+}
+
+/// What a thread had run and waited, together.
+#[derive(Clone, Copy)]
+struct Mark {
+    at: Nanos,
+    wanted_ns: u64,
+}
+
+impl Mark {
+    /// The part of the time from then to `now` for which it wanted to run.
+    fn busy(self, now: Mark) -> f64 {
+        let over = now.at.since(self.at).0.max(1);
+        (now.wanted_ns.saturating_sub(self.wanted_ns) as f64 / over as f64).min(1.0)
+    }
 }
 
 /// One that lives.
@@ -44,6 +64,10 @@ pub struct Thread {
     pub moved_at: Nanos,
     /// The part of the time for which it wanted to run, when it was last seen to have made progress.
     pub busy: f64,
+    /// What it had run and waited at two moments before that.
+    marks: [Mark; 2],
+    /// Since when the counters do not say what it does: it sleeps, or has been waiting since.
+    untold_since: Nanos,
     /// Since when it has been ready to run without progress.
     pub waits_since: Option<Nanos>,
     /// Whether it is as it was when its sample was taken last.
@@ -72,6 +96,8 @@ impl Thread {
             is_another: false,
             moved_at: now,
             busy: 0.0,
+            marks: [Mark { at: now, wanted_ns: 0 }; 2],
+            untold_since: now,
             waits_since: None,
             is_told: false,
             read_at: now,
@@ -113,13 +139,18 @@ impl Thread {
         now.since(self.moved_at) >= STILL && self.waits_since.is_none()
     }
 
+    /// Whether it has made progress, and may have begun to wait long before the reading.
+    pub fn may_wait(&self) -> bool {
+        self.is_hungry() && self.moved_at.since(self.untold_since) >= LONG
+    }
+
     /// Whether it wanted to run all the time when it was last seen to have made progress.
     pub fn is_hungry(&self) -> bool {
         self.busy >= HUNGRY
     }
 
     fn note(&mut self, times: Times, now: Nanos) {
-        let over = now.since(self.read_at);
+        let last = Mark { at: self.read_at, wanted_ns: self.wanted_ns() };
         self.read_at = now;
         if times == self.times {
             return;
@@ -127,26 +158,40 @@ impl Thread {
         if times.run_ns < self.times.run_ns || times.delay_ns < self.times.delay_ns {
             self.before.run_ns += self.times.run_ns;
             self.before.delay_ns += self.times.delay_ns;
-        } else {
-            let busy_ns = times.run_ns - self.times.run_ns + times.delay_ns - self.times.delay_ns;
-            self.busy = (busy_ns as f64 / over.0.max(1) as f64).min(1.0);
         }
         self.times = times;
+        let mark = Mark { at: now, wanted_ns: self.wanted_ns() };
+        self.busy = last.busy(mark).max(self.marks[0].busy(mark));
+        // Its last turn ended since the reading before.
+        let told = Nanos(mark.wanted_ns.saturating_sub(last.wanted_ns));
+        self.untold_since = (self.untold_since + told).clamp(last.at, now);
+        if last.at == now {
+            // What it did before it was known says nothing of when.
+            self.marks = [mark; 2];
+        } else if now.since(self.marks[1].at) >= LOOK_BACK {
+            self.marks = [self.marks[1], mark];
+        }
         self.is_told = false;
         self.moved_at = now;
         self.waits_since = None;
         self.wait_ns = self.wait_ns.max(self.before.delay_ns + times.delay_ns);
     }
 
-    /// It was found ready to run, or not, and has made no progress since the last reading.
+    /// What it has run and waited by its counters, together.
+    fn wanted_ns(&self) -> u64 {
+        self.before.run_ns + self.times.run_ns + self.before.delay_ns + self.times.delay_ns
+    }
+
+    /// It was found ready to run, or not, and has made no progress since the last reading, or may have begun to wait before.
     pub fn found(&mut self, ready: bool, now: Nanos) {
         if !ready {
             self.waits_since = None;
+            self.untold_since = now;
             return;
         }
-        // One that wanted to run all the time has waited since it was last seen to run. Another one may have slept meanwhile; what that
-        // has waited before now is told when it runs again.
-        let since = *self.waits_since.get_or_insert(if self.is_hungry() { self.moved_at } else { now });
+        // One that wanted to run all the time has waited since it last ran. Another one may have slept meanwhile; what that has waited
+        // before now is told when it runs again.
+        let since = *self.waits_since.get_or_insert(if self.is_hungry() { self.untold_since } else { now });
         self.wait_ns = self.wait_ns.max(self.before.delay_ns + self.times.delay_ns + now.since(since).0);
         self.is_told = false;
     }
@@ -227,6 +272,25 @@ mod tests {
         thread.note(times(150, 250), ms(400));
         assert_eq!((thread.sample().wait_ns, thread.sample().run_ns), (ms(250).0, ms(150).0));
         assert_eq!(thread.waits_since, None);
+    }
+
+    /// Before, it was told to want half of what it does.
+    #[test]
+    fn one_that_has_a_slice_now_and_then_has_waited_since_the_last() {
+        let mut thread = thread();
+        for turn in 0..20_u64 {
+            // Slices of four milliseconds begin 90 and 106 ms after the turn has, and the next turn does after 300.
+            let began = 300 * turn;
+            let of_before = 292 * turn + 90;
+            thread.note(times(8 * turn + 4, of_before), ms(began + 100));
+            thread.note(times(8 * turn + 8, of_before + 12), ms(began + 200));
+            assert!(turn == 0 || thread.may_wait(), "turn {turn}");
+            thread.found(true, ms(began + 200));
+            assert!(turn == 0 || thread.sample().wait_ns == ms(of_before + 12 + 90).0, "turn {turn}");
+            thread.note(times(8 * turn + 8, of_before + 12), ms(began + 300));
+            thread.found(true, ms(began + 300));
+            assert!(turn == 0 || thread.sample().wait_ns == ms(of_before + 12 + 190).0, "turn {turn}");
+        }
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub fn find(
     let mut explained = 0;
     let mut throttled = 0;
     for thread in threads.iter_mut() {
-        if thread.waits_since.is_some() {
+        if thread.waits_since.is_some() || (!stood_still(thread) && thread.may_wait()) {
             explained += u64::from(check(thread, now, proc));
         } else if !stood_still(thread) {
             // This thread itself is one of them.

@@ -1,18 +1,20 @@
 //! Fig. 5: the search finds the best nice value of a job, of which it knows nothing but how much the job is slowed. A nice value is a quarter
 //! more or less, so two neighbours take turns where the one is too little and the other more than is needed.
 
-use plimsoll_core::Nanos;
-use plimsoll_cpufutures::empathy::Seen;
-use plimsoll_cpufutures::{Group, MaxSlowdown, Policy};
+use std::ops::RangeInclusive;
 
-use super::herald::{Herald, PERIOD, each_period, id};
+use plimsoll_core::Nanos;
+use plimsoll_cpufutures::Group;
+use plimsoll_cpufutures::search::{Search, Verdict};
+
+use super::herald::{PERIOD, each_period};
 use super::load::{ran, start};
 use crate::figures::{Chart, Figure, Line};
 use crate::parallel;
 use crate::reproduce::Settings;
 use crate::reproduce::findings::{Findings, Row};
 use crate::scheduler::programs::Program;
-use crate::scheduler::{Fair, Machine, Programs, Task};
+use crate::scheduler::{Fair, Machine, Programs};
 
 /// How much the job may be slowed.
 const BOUND: f64 = 5.0;
@@ -28,17 +30,19 @@ const FOUND_AFTER: Nanos = Nanos::from_secs(5);
 const OVER: Nanos = Nanos::from_secs(10);
 /// and the job is slowed no less than this part of it.
 const LEAST: f64 = 0.8;
-/// Steps of nice that halve a weight.
-const HALVING: f64 = 3.1;
+/// A setting is right while it slows the job by this part of the bound,
+const RIGHT: RangeInclusive<f64> = 0.84..=0.92;
+/// and is tried for so long.
+const TRIAL: Nanos = Nanos::from_millis(400);
 
 /// The search, twice.
 pub fn fig5(settings: Settings) -> Result<Findings, String> {
     let mut machine = Machine::new(Fair::new(1, &[Group::ROOT])?, Programs::new(settings.seed));
-    let mut herald = Herald::new(1, &[Group::ROOT]);
     let job = start(&mut machine, Program::HOG, 19);
     // The greater the setting, the more the job gets: nice values with their sign turned.
-    let mut search = MaxSlowdown::new(BOUND, -19..=20, -19, Some(HALVING));
-    let (mut tried, mut seen, mut got) = (Vec::new(), Sight::default(), Vec::new());
+    let mut search = Search::new(-19..=20, -19);
+    let mut set = (Nanos::ZERO, Nanos::ZERO);
+    let (mut tried, mut got) = (Vec::new(), Vec::new());
     let mut rows = Vec::new();
     let mut before = 0;
     for services in SERVICES {
@@ -48,12 +52,14 @@ pub fn fig5(settings: Settings) -> Result<Findings, String> {
         before = services;
         let begins = machine.now();
         each_period(&mut machine, PHASE, |machine| {
-            herald.sample(machine);
-            let setting = search.level(machine.now(), &seen.look(machine, job, &herald));
-            machine.renice(job, -setting as i8);
-            herald.futures.reweigh(&id(job), Policy::Normal, -setting as i8);
-            tried.push((machine.now(), -setting));
-            got.push((machine.now(), ran(machine, job)));
+            let now = (machine.now(), ran(machine, job));
+            if now.0.since(set.0) >= TRIAL {
+                let setting = judged(&mut search, now, set);
+                machine.renice(job, -setting as i8);
+                set = now;
+            }
+            tried.push((now.0, -search.value()));
+            got.push(now);
         });
         let judged: Vec<i64> =
             tried.iter().filter(|(at, _)| *at > begins + FOUND_AFTER).map(|&(_, nice)| nice).collect();
@@ -89,33 +95,17 @@ fn slowdowns(got: &[(Nanos, Nanos)], since: Nanos) -> (f64, f64) {
     windows.fold((f64::INFINITY, 0.0), |(least, most), slowdown| (slowdown.min(least), slowdown.max(most)))
 }
 
-/// What was seen of the job and of all others at the last look.
-#[derive(Default)]
-struct Sight {
-    job: (Nanos, Nanos),
-    others: (Nanos, Nanos),
-}
-
-impl Sight {
-    /// What is new since then, a period ago.
-    fn look(&mut self, machine: &Machine<Fair, Programs>, job: Task, herald: &Herald) -> Seen {
-        let (mut now, mut others) = ((Nanos::ZERO, Nanos::ZERO), (Nanos::ZERO, Nanos::ZERO));
-        for (task, account) in machine.accounts() {
-            let whose = if task == job { &mut now } else { &mut others };
-            *whose = (whose.0 + account.ran, whose.1 + account.waited);
-        }
-        let seen = Seen {
-            length: PERIOD,
-            job_ran: now.0.since(self.job.0),
-            job_waited: now.1.since(self.job.1),
-            job_desired_ms_per_s: herald.of(job).desired_ms_per_s,
-            others_ran: others.0.since(self.others.0),
-            others_waited: others.1.since(self.others.1),
-            ..Seen::default()
-        };
-        (self.job, self.others) = (now, others);
-        seen
-    }
+/// The setting that comes after the one that was in force from the one moment to the other; of both it is told what the job had run.
+fn judged(search: &mut Search, to: (Nanos, Nanos), from: (Nanos, Nanos)) -> i64 {
+    let slowdown = to.0.since(from.0).as_secs_f64() / to.1.since(from.1).as_secs_f64();
+    let verdict = match slowdown / BOUND {
+        part if part > *RIGHT.end() => Verdict::TooLow,
+        part if part < *RIGHT.start() => Verdict::TooHigh,
+        _ => Verdict::Right,
+    };
+    // Of two neighbours the one that is nearer to the bound is better, and none that is above.
+    let off = BOUND * RIGHT.end() - slowdown;
+    search.measured(to.0, verdict, if off < 0.0 { BOUND - off } else { off })
 }
 
 /// The weakest nice value with which the job gets a fifth of the CPU, by trying them all.
