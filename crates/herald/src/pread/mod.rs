@@ -122,7 +122,7 @@ impl Pread {
             scene.tasks.swap_remove(at);
             scene.news.gone.push(gone.id);
             self.newcomers.forget(gone.id.tid);
-            self.files.give_back(gone.file);
+            self.files.give_back(gone.did.file);
             scene.described.remove(&gone.id);
         }
     }
@@ -153,10 +153,11 @@ impl Pread {
             match thread.due(now) {
                 Due::Nothing => {}
                 Due::Glance => {
-                    let Ok(scheduling) = self.describer.glance(now, thread.id.tid, thread.scheduling) else {
+                    let Ok(scheduling) = self.describer.glance(now, thread.id.tid, thread.did.scheduling)
+                    else {
                         continue;
                     };
-                    if scheduling != thread.scheduling {
+                    if scheduling != thread.did.scheduling {
                         thread.reschedule(scheduling);
                         if let Some(described) = scene.described.get_mut(&thread.id) {
                             (described.policy, described.nice) = (scheduling.policy, scheduling.nice);

@@ -54,36 +54,49 @@ impl Mark {
 pub struct Thread {
     /// Who.
     pub id: TaskId,
-    /// How it is scheduled.
-    pub scheduling: Scheduling,
-    /// Its counters, where they are kept open. Such a file never shows another thread that was given the same number.
-    pub file: Option<OwnedFd>,
     /// It was found that another thread has its number now.
     pub is_another: bool,
     /// When it was last seen to have made progress.
     pub moved_at: Nanos,
-    /// The part of the time for which it wanted to run, when it was last seen to have made progress.
-    pub busy: f64,
-    /// What it had run and waited at two moments before that.
-    marks: [Mark; 2],
-    /// Since when the counters do not say what it does: it sleeps, or has been waiting since.
-    untold_since: Nanos,
     /// Since when it has been ready to run without progress.
     pub waits_since: Option<Nanos>,
     /// Whether it is as it was when its sample was taken last.
     is_told: bool,
     /// When its counters were read last.
     pub read_at: Nanos,
-    times: Times,
-    /// What was counted before the counters began anew: a thread that replaces its process takes the number of the first one.
-    before: Times,
-    wait_ns: u64,
     /// When the last glance was.
     glanced_at: Nanos,
     glance_at: Nanos,
     describe_at: Nanos,
     /// It has been described but once. Who is new often changes its name at once, so the second time comes soon.
     is_new: bool,
+    /// What it did. Most threads do nothing most of the time: apart from the rest, so that this is not in the way where all are looked at.
+    pub did: Box<Did>,
+}
+
+/// What a thread did.
+pub struct Did {
+    /// Its counters, where they are kept open. Such a file never shows another thread that was given the same number.
+    pub file: Option<OwnedFd>,
+    times: Times,
+    /// What was counted before the counters began anew: a thread that replaces its process takes the number of the first one.
+    before: Times,
+    wait_ns: u64,
+    /// How it is scheduled.
+    pub scheduling: Scheduling,
+    /// The part of the time for which it wanted to run, when it was last seen to have made progress.
+    pub busy: f64,
+    /// What it had run and waited at two moments before that.
+    marks: [Mark; 2],
+    /// Since when the counters do not say what it does: it sleeps, or has been waiting since.
+    untold_since: Nanos,
+}
+
+impl Did {
+    /// What it has run and waited by its counters, together.
+    fn wanted_ns(&self) -> u64 {
+        self.before.run_ns + self.times.run_ns + self.before.delay_ns + self.times.delay_ns
+    }
 }
 
 impl Thread {
@@ -91,23 +104,25 @@ impl Thread {
     pub fn new(id: TaskId, scheduling: Scheduling, file: Option<OwnedFd>, now: Nanos) -> Thread {
         Thread {
             id,
-            scheduling,
-            file,
             is_another: false,
             moved_at: now,
-            busy: 0.0,
-            marks: [Mark { at: now, wanted_ns: 0 }; 2],
-            untold_since: now,
             waits_since: None,
             is_told: false,
             read_at: now,
-            times: Times::default(),
-            before: Times::default(),
-            wait_ns: 0,
             glanced_at: now,
             glance_at: now + apart(id, BETWEEN_GLANCES),
             describe_at: now + BETWEEN_GLANCES + apart(id, BETWEEN_GLANCES),
             is_new: true,
+            did: Box::new(Did {
+                file,
+                times: Times::default(),
+                before: Times::default(),
+                wait_ns: 0,
+                scheduling,
+                busy: 0.0,
+                marks: [Mark { at: now, wanted_ns: 0 }; 2],
+                untold_since: now,
+            }),
         }
     }
 
@@ -120,7 +135,7 @@ impl Thread {
             return Err(io::ErrorKind::NotFound.into());
         }
         let mut buffer = [0_u8; 96];
-        let times = match &self.file {
+        let times = match &self.did.file {
             Some(file) => {
                 let read = rustix::io::pread(file, &mut buffer, 0)?;
                 Times::parse(&buffer[..read])
@@ -141,65 +156,62 @@ impl Thread {
 
     /// Whether it has made progress, and may have begun to wait long before the reading.
     pub fn may_wait(&self) -> bool {
-        self.is_hungry() && self.moved_at.since(self.untold_since) >= LONG
+        self.is_hungry() && self.moved_at.since(self.did.untold_since) >= LONG
     }
 
     /// Whether it wanted to run all the time when it was last seen to have made progress.
     pub fn is_hungry(&self) -> bool {
-        self.busy >= HUNGRY
+        self.did.busy >= HUNGRY
     }
 
     fn note(&mut self, times: Times, now: Nanos) {
-        let last = Mark { at: self.read_at, wanted_ns: self.wanted_ns() };
-        self.read_at = now;
-        if times == self.times {
+        let did = &mut *self.did;
+        let last = Mark { at: std::mem::replace(&mut self.read_at, now), wanted_ns: did.wanted_ns() };
+        if times == did.times {
             return;
         }
-        if times.run_ns < self.times.run_ns || times.delay_ns < self.times.delay_ns {
-            self.before.run_ns += self.times.run_ns;
-            self.before.delay_ns += self.times.delay_ns;
+        if times.run_ns < did.times.run_ns || times.delay_ns < did.times.delay_ns {
+            did.before.run_ns += did.times.run_ns;
+            did.before.delay_ns += did.times.delay_ns;
         }
-        self.times = times;
-        let mark = Mark { at: now, wanted_ns: self.wanted_ns() };
-        self.busy = last.busy(mark).max(self.marks[0].busy(mark));
+        did.times = times;
+        did.wait_ns = did.wait_ns.max(did.before.delay_ns + times.delay_ns);
+        let mark = Mark { at: now, wanted_ns: did.wanted_ns() };
+        did.busy = last.busy(mark).max(did.marks[0].busy(mark));
         // Its last turn ended since the reading before.
         let told = Nanos(mark.wanted_ns.saturating_sub(last.wanted_ns));
-        self.untold_since = (self.untold_since + told).clamp(last.at, now);
+        did.untold_since = (did.untold_since + told).clamp(last.at, now);
         if last.at == now {
             // What it did before it was known says nothing of when.
-            self.marks = [mark; 2];
-        } else if now.since(self.marks[1].at) >= LOOK_BACK {
-            self.marks = [self.marks[1], mark];
+            did.marks = [mark; 2];
+        } else if now.since(did.marks[1].at) >= LOOK_BACK {
+            did.marks = [did.marks[1], mark];
         }
         self.is_told = false;
         self.moved_at = now;
         self.waits_since = None;
-        self.wait_ns = self.wait_ns.max(self.before.delay_ns + times.delay_ns);
-    }
-
-    /// What it has run and waited by its counters, together.
-    fn wanted_ns(&self) -> u64 {
-        self.before.run_ns + self.times.run_ns + self.before.delay_ns + self.times.delay_ns
     }
 
     /// It was found ready to run, or not, and has made no progress since the last reading, or may have begun to wait before.
     pub fn found(&mut self, ready: bool, now: Nanos) {
         if !ready {
             self.waits_since = None;
-            self.untold_since = now;
+            self.did.untold_since = now;
             return;
         }
         // One that wanted to run all the time has waited since it last ran. Another one may have slept meanwhile; what that has waited
         // before now is told when it runs again.
-        let since = *self.waits_since.get_or_insert(if self.is_hungry() { self.untold_since } else { now });
-        self.wait_ns = self.wait_ns.max(self.before.delay_ns + self.times.delay_ns + now.since(since).0);
+        let since =
+            *self.waits_since.get_or_insert(if self.is_hungry() { self.did.untold_since } else { now });
+        self.did.wait_ns =
+            self.did.wait_ns.max(self.did.before.delay_ns + self.did.times.delay_ns + now.since(since).0);
         self.is_told = false;
     }
 
     /// It is scheduled like this.
     pub fn reschedule(&mut self, scheduling: Scheduling) {
-        self.is_told &= scheduling == self.scheduling;
-        self.scheduling = scheduling;
+        self.is_told &= scheduling == self.did.scheduling;
+        self.did.scheduling = scheduling;
     }
 
     /// Its sample, if that is another than the last.
@@ -210,9 +222,9 @@ impl Thread {
 
     /// As the model wants it.
     pub fn sample(&self) -> TaskSample {
-        let Scheduling { policy, nice, group, cpus } = self.scheduling;
-        let run_ns = self.before.run_ns + self.times.run_ns;
-        TaskSample { id: self.id, run_ns, wait_ns: self.wait_ns, policy, nice, group, cpus }
+        let Scheduling { policy, nice, group, cpus } = self.did.scheduling;
+        let run_ns = self.did.before.run_ns + self.did.times.run_ns;
+        TaskSample { id: self.id, run_ns, wait_ns: self.did.wait_ns, policy, nice, group, cpus }
     }
 
     /// What is to be looked at now; that is not due again before its time has passed.

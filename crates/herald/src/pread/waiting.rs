@@ -18,7 +18,7 @@ const RECENT: Nanos = Nanos::from_secs(2);
 pub fn explained(threads: &[Thread], now: Nanos) -> f64 {
     let ready = |thread: &Thread| match thread.waits_since {
         Some(_) => 1.0,
-        None if thread.moved_at == now => thread.busy,
+        None if thread.moved_at == now => thread.did.busy,
         None => 0.0,
     };
     threads.iter().map(ready).sum()
@@ -43,7 +43,7 @@ pub fn find(
         } else if !stood_still(thread) {
             // This thread itself is one of them.
             explained += u64::from(thread.is_hungry());
-        } else if is_recent(thread, now) && has_quota(groups, thread.scheduling.group) {
+        } else if is_recent(thread, now) && has_quota(groups, thread.did.scheduling.group) {
             throttled += 1;
         }
     }
