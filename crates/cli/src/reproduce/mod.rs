@@ -6,6 +6,7 @@ mod cpu_futures;
 mod machine;
 mod scaling;
 mod sentries;
+mod speed;
 mod step;
 mod topfull;
 

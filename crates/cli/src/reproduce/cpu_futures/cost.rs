@@ -1,11 +1,12 @@
 //! What it costs to know: how much slower programs run that only compute while `plimsoll top --record` reads this host ten times a second,
 //! and how long it takes to ask how a task fares.
 //!
-//! Pairs of runs, with it and without; the suite runs on every CPU at once. How fast a machine is that shares its cores with others changes by
-//! a tenth within seconds, so the two of a pair take turns every third of a second, while the recording goes on or is stopped. How long a run
-//! takes is shown, and says little where others use the machine or its host. What counts is processor time: what the suite takes more of it,
-//! for caches that were cooled, and what the recording takes of the CPUs, all of which the suite would have had. On a machine of which nobody
-//! else wants anything the sum is the time by which a run is longer.
+//! Pairs of runs, with it and without; the suite runs on every CPU at once. A machine that shares its cores with others is half as fast for
+//! some seconds, then as fast as it is again. So the two of a pair take turns every third of a second, while the recording goes on or is
+//! stopped, and of the differences between two turns the middle half counts: who else came or went in between is not among it. How long a run
+//! takes by the clock is shown without that, and says little where others use the machine or its host. What counts is processor time: what the
+//! suite takes more of it, for caches that were cooled, and all that the recording takes of the CPUs, which the suite would have had. On a
+//! machine of which nobody else wants anything the sum is the time by which a run is longer.
 #![allow(clippy::disallowed_methods)] // it measures time
 
 use std::hash::{DefaultHasher, Hasher};
@@ -60,9 +61,9 @@ pub fn cost(_: Settings) -> Result<Findings, String> {
     let (mut slowdowns, mut longer) = (Vec::new(), Vec::new());
     for pair in 0..PAIRS {
         eprintln!("cost: pair {} of {PAIRS}", pair + 1);
-        let (with, without) = one_pair(&mut recording)?;
-        slowdowns.push(100.0 * (with.processors_s / without.processors_s - 1.0));
-        longer.push(100.0 * (with.took_s / without.took_s - 1.0));
+        let pair = one_pair(&mut recording)?;
+        slowdowns.push(100.0 * pair.slowdown);
+        longer.push(100.0 * pair.longer);
     }
     drop(recording);
     if !record.exists() {
@@ -95,31 +96,44 @@ fn upper(slowdowns: &[f64]) -> f64 {
     mean + T * (variance / count).sqrt()
 }
 
-/// What a run came to, in seconds.
-#[derive(Default)]
-struct Run {
-    /// By the clock.
-    took_s: f64,
-    /// Of the processors: the suite's, and what was taken from it.
-    processors_s: f64,
+/// How much more it was with the recording, as parts of what it was without.
+struct Pair {
+    /// Processor time.
+    slowdown: f64,
+    /// Time by the clock.
+    longer: f64,
 }
 
 /// With the recording, and without it.
-fn one_pair(recording: &mut Recording) -> Result<(Run, Run), String> {
-    let (mut with, mut without) = (Run::default(), Run::default());
+fn one_pair(recording: &mut Recording) -> Result<Pair, String> {
+    let (mut took_s, mut suite_s, mut recording_s) = ([0.0; 2], [0.0; 2], 0.0);
+    let mut more = Vec::new();
     for turn in 0..TURNS {
         // Each goes first in turn, so that nothing that drifts is taken for a slowdown.
         let with_first = turn % 2 == 0;
+        let mut of_turn = [0.0; 2];
         for reads in [with_first, !with_first] {
             recording.goes_on(reads)?;
-            let run = if reads { &mut with } else { &mut without };
             let used_before = recording.used_s();
-            let (took_s, suite_s) = suite();
-            run.took_s += took_s;
-            run.processors_s += suite_s + recording.used_s() - used_before;
+            let (took, suite) = suite();
+            recording_s += recording.used_s() - used_before;
+            took_s[usize::from(reads)] += took;
+            suite_s[usize::from(reads)] += suite;
+            of_turn[usize::from(reads)] = suite;
         }
+        more.push(of_turn[1] / of_turn[0] - 1.0);
     }
-    Ok((with, without))
+    Ok(Pair {
+        slowdown: middle_half(&mut more) + recording_s / suite_s[0],
+        longer: took_s[1] / took_s[0] - 1.0,
+    })
+}
+
+/// The mean of the middle half of all.
+fn middle_half(all: &mut [f64]) -> f64 {
+    all.sort_by(f64::total_cmp);
+    let quarter = all.len() / 4;
+    mean(&all[quarter..all.len() - quarter])
 }
 
 /// `plimsoll top --record`.
@@ -229,6 +243,15 @@ fn hash(seed: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_comes_or_goes_between_two_turns_does_not_count() {
+        let mut more = vec![0.01; 36];
+        more[..9].fill(1.0);
+        more[9..18].fill(-0.5);
+        assert!((middle_half(&mut more) - 0.01).abs() < 1e-9);
+        assert!((middle_half(&mut [1.0, 2.0, 3.0, 6.0]) - 2.5).abs() < 1e-9);
+    }
 
     #[test]
     fn the_bound_grows_with_what_is_uncertain() {

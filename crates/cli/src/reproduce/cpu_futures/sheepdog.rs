@@ -4,11 +4,12 @@
 //! same two CPUs, which pages that are only read are too short to make up for.
 //!
 //! Throughput is work: the CPU time that the pages which were answered take. Who has more workers answers more of the cheap pages beside the
-//! same number of dear ones, or the other way round, so requests a second of two settings cannot be compared where there are both. What a
-//! machine that others share can do changes by some per cent from minute to minute, so settings take turns, and they are compared by the median
-//! over rounds of them side by side. The best of some settings by a measurement was lucky in it too; so which is the best is decided for each
-//! round by all others. And whoever looks at workers ten times a second takes a per cent of the CPUs from a server that has many. So that is done
-//! after their work was measured.
+//! same number of dear ones, or the other way round, so requests a second of two settings cannot be compared where there are both. A machine
+//! that others share is half as fast for some seconds, so those half seconds alone count in which a small task on each CPU took no longer than it
+//! does under this mix where nobody else is in the way. Settings take turns, and they are compared by the median over rounds of them side by
+//! side. The best of some settings by a measurement was lucky in it too; so which is the best is decided for each round by all others. And
+//! whoever looks at workers ten times a second takes a per cent of the CPUs from a server that has many. So that is done after their work was
+//! measured.
 //!
 //! The paper counts requests that starve. That is the O(1) scheduler's doing; today's treats equals alike, so here slowdowns and
 //! throughput are judged, and requests over ten seconds are told beside.
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use plimsoll_core::Nanos;
 use plimsoll_core::rng;
+use plimsoll_herald::clock;
 use plimsoll_simulator::figures::{Chart, Figure, Line};
 use plimsoll_simulator::reproduce::Settings;
 use plimsoll_simulator::reproduce::findings::{Findings, Row};
@@ -28,6 +30,7 @@ use super::clients::{self, Seen, Stage};
 use super::wait_for;
 use super::workers::{Fare, Watch};
 use crate::processes::{answers, configure, directory, free_addresses, ready, role, said};
+use crate::reproduce::speed::{Probe, Speed};
 
 /// As in the paper.
 const CLIENTS: usize = 250;
@@ -44,14 +47,20 @@ const SPREAD: f64 = 1.5;
 /// And of one that is read: two CPUs answer some 17,000 a second, clients included.
 const STATIC_MS: f64 = 0.1;
 /// The controller finds its setting, and the queues fill.
-const WARM_UP: Duration = Duration::from_secs(5);
-const MEASURED: Duration = Duration::from_secs(6);
+const WARM_UP: Duration = Duration::from_secs(4);
+const MEASURED: Duration = Duration::from_secs(12);
+/// In parts of this length,
+const PART: Duration = Duration::from_millis(500);
+/// of which those count in which the small task took no longer than this many times what it took in the fastest twentieth of all parts,
+const CALM: f64 = 1.15;
+/// where there are so many.
+const LEAST_PARTS: usize = 4;
 /// Then the workers are looked at, the first times to know what they do at all.
-const LOOKED: Duration = Duration::from_secs(4);
+const LOOKED: Duration = Duration::from_secs(3);
 const FIRST_LOOKS: usize = 10;
 /// Rounds of all settings under one mix; of the sentry, which nothing is judged by, fewer.
 const ROUNDS: usize = 5;
-const SENTRY_ROUNDS: usize = 2;
+const SENTRY_ROUNDS: usize = 1;
 /// What the paper calls starved.
 const STARVED: Nanos = Nanos::from_secs(10);
 /// Of everything random here.
@@ -93,52 +102,84 @@ struct Run {
     setting: Setting,
     mix: u32,
     rounds: Vec<Round>,
+    /// The longest that the small task may take.
+    longest_ns: f64,
     /// After the warm-up, of all rounds.
     fares: Vec<Fare>,
 }
 
 /// What clients saw in one.
 struct Round {
-    per_s: f64,
-    /// Milliseconds of CPU time of the pages that were answered, a second.
-    work_ms_per_s: f64,
+    parts: Vec<Part>,
     over: usize,
     failed: usize,
 }
 
+/// Half a second of it.
+struct Part {
+    /// What a small task took meanwhile.
+    task_ns: f64,
+    answered: f64,
+    /// Milliseconds of CPU time of the pages that were answered.
+    work_ms: f64,
+}
+
 impl Round {
-    fn of(seen: &Seen, seed: u64, mix: u32) -> Round {
-        let (from_s, length_s) = (WARM_UP.as_secs_f64(), MEASURED.as_secs_f64());
+    fn of(seen: &Seen, speed: &Speed, began: Nanos, (seed, mix): (u64, u32)) -> Round {
         let page = |client, asked| page_ms(seed, mix, client, asked).unwrap_or(STATIC_MS);
-        Round {
-            per_s: seen.answered(from_s, from_s + length_s) as f64 / length_s,
-            work_ms_per_s: seen.worth(from_s, from_s + length_s, page) / length_s,
-            over: seen.over(STARVED),
-            failed: seen.failed(),
-        }
+        let part = |number: u32| {
+            let from = WARM_UP + PART * number;
+            let (from_s, to_s) = (from.as_secs_f64(), (from + PART).as_secs_f64());
+            Part {
+                task_ns: speed.task_ns(began + from.into(), began + (from + PART).into()),
+                answered: seen.answered(from_s, to_s) as f64,
+                work_ms: seen.worth(from_s, to_s, page),
+            }
+        };
+        let parts = (0..(MEASURED.as_millis() / PART.as_millis()) as u32).map(part).collect();
+        Round { parts, over: seen.over(STARVED), failed: seen.failed() }
     }
+
+    /// What `of` comes to a second, over the parts in which the small task took no longer than that; nothing where they are too few.
+    fn per_s(&self, longest_ns: f64, of: impl Fn(&Part) -> f64) -> Option<f64> {
+        let calm = self.parts.iter().filter(|part| part.task_ns <= longest_ns);
+        let (parts, sum) = calm.fold((0, 0.0), |(parts, sum), part| (parts + 1, sum + of(part)));
+        (parts >= LEAST_PARTS).then(|| sum / (parts as f64 * PART.as_secs_f64()))
+    }
+}
+
+/// The longest that the small task may take under a mix.
+fn longest_ns(runs: &[Run]) -> f64 {
+    let parts = runs.iter().flat_map(|run| &run.rounds).flat_map(|round| &round.parts);
+    let mut all: Vec<f64> = parts.map(|part| part.task_ns).filter(|ns| ns.is_finite()).collect();
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 20).map_or(f64::NAN, |fastest| CALM * fastest)
 }
 
 impl Run {
     fn per_s(&self) -> f64 {
-        median(self.rounds.iter().map(|round| round.per_s))
+        median(self.rounds.iter().filter_map(|round| round.per_s(self.longest_ns, |part| part.answered)))
     }
 
     fn work_ms_per_s(&self) -> f64 {
-        median(self.rounds.iter().map(|round| round.work_ms_per_s))
+        median(self.rounds.iter().filter_map(|round| self.work_of(round)))
+    }
+
+    fn work_of(&self, round: &Round) -> Option<f64> {
+        round.per_s(self.longest_ns, |part| part.work_ms)
     }
 
     /// The same by all rounds but one.
     fn work_without(&self, left_out: usize) -> f64 {
         let others = self.rounds.iter().enumerate().filter(|(round, _)| *round != left_out);
-        median(others.map(|(_, round)| round.work_ms_per_s))
+        median(others.filter_map(|(_, round)| self.work_of(round)))
     }
 
     /// Work of each round over that in it of whoever it is compared with, in per cent.
     fn work_beside<'a>(&self, other: impl Fn(usize) -> &'a Run) -> Vec<f64> {
-        let pairs =
-            self.rounds.iter().enumerate().filter_map(|(i, own)| Some((own, other(i).rounds.get(i)?)));
-        pairs.map(|(own, beside)| 100.0 * own.work_ms_per_s / beside.work_ms_per_s).collect()
+        let beside = |round: usize| other(round).work_of(other(round).rounds.get(round)?);
+        let pairs = self.rounds.iter().enumerate();
+        pairs.filter_map(|(i, own)| Some(100.0 * self.work_of(own)? / beside(i)?)).collect()
     }
 
     /// Requests that starved.
@@ -173,7 +214,8 @@ pub fn sheepdog(settings: Settings) -> Result<Findings, String> {
     wait_for(async {
         for mix in MIXES {
             let first = runs.len();
-            let none = |setting| Run { setting, mix, rounds: Vec::new(), fares: Vec::new() };
+            let none =
+                |setting| Run { setting, mix, rounds: Vec::new(), longest_ns: f64::NAN, fares: Vec::new() };
             runs.extend(Setting::all().map(none));
             for round in 1..=ROUNDS {
                 for run in &mut runs[first..] {
@@ -184,18 +226,20 @@ pub fn sheepdog(settings: Settings) -> Result<Findings, String> {
                     eprintln!(
                         "sheepdog: {mix} % of the clients ask for pages that compute, {name}, round {round}"
                     );
-                    let (seen, fares) = one_round(run.setting, mix, settings.seed).await?;
-                    run.rounds.push(Round::of(&seen, settings.seed, mix));
+                    let (round, fares) = one_round(run.setting, mix, settings.seed).await?;
+                    run.rounds.push(round);
                     run.fares.extend(fares);
                 }
             }
+            let longest_ns = longest_ns(&runs[first..]);
+            runs[first..].iter_mut().for_each(|run| run.longest_ns = longest_ns);
         }
         Ok(())
     })?;
     Ok(findings(&runs))
 }
 
-async fn one_round(setting: Setting, mix: u32, seed: u64) -> Result<(Seen, Vec<Fare>), String> {
+async fn one_round(setting: Setting, mix: u32, seed: u64) -> Result<(Round, Vec<Fare>), String> {
     let workers = if let Setting::Static(workers) = setting { workers } else { DEFAULT_WORKERS };
     let of_module = if let Setting::Module(bound) = setting { Some(bound) } else { None };
     let apache = Apache::start(workers, of_module)?;
@@ -219,6 +263,7 @@ async fn one_round(setting: Setting, mix: u32, seed: u64) -> Result<(Seen, Vec<F
         None => STATIC.to_owned(),
     };
     let stages = [Stage { clients: CLIENTS, think: Duration::ZERO, lasts: WARM_UP + MEASURED + LOOKED }];
+    let (probe, began) = (Probe::start()?, clock::now());
     let load = clients::run(at, &stages, page, |_| ());
     let mut fares = Vec::new();
     let look = async {
@@ -236,7 +281,7 @@ async fn one_round(setting: Setting, mix: u32, seed: u64) -> Result<(Seen, Vec<F
         seen = load => seen,
         failed = look => failed?,
     };
-    Ok((seen, fares))
+    Ok((Round::of(&seen, &probe.end(), began, (seed, mix)), fares))
 }
 
 /// CPU time of the page that a client asks for, in milliseconds; nothing for one that is read.
@@ -275,7 +320,10 @@ fn findings(runs: &[Run]) -> Findings {
         let of = |setting| runs.iter().find(move |run| run.mix == mix && run.setting == setting);
         let statics =
             || runs.iter().filter(move |run| run.mix == mix && matches!(run.setting, Setting::Static(_)));
-        let most = |work: &dyn Fn(&Run) -> f64| statics().max_by(|a, b| work(a).total_cmp(&work(b)));
+        // One that was never measured in calm has none.
+        let most = |work: &dyn Fn(&Run) -> f64| {
+            statics().filter(|run| work(run).is_finite()).max_by(|a, b| work(a).total_cmp(&work(b)))
+        };
         let Some((best, default)) = most(&Run::work_ms_per_s).zip(of(Setting::Static(DEFAULT_WORKERS)))
         else {
             continue;
@@ -351,4 +399,27 @@ fn findings(runs: &[Run]) -> Findings {
         chart("Workers", "", &Run::mean_active),
     ];
     Findings { rows, figures: vec![Figure { name: "sheepdog".to_owned(), charts }] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_in_which_others_were_in_the_way_do_not_count() {
+        let part = |task_ns, work_ms| Part { task_ns, answered: 1.0, work_ms };
+        let slow = (0..12).map(|_| part(200.0, 300.0));
+        let parts: Vec<Part> = slow.chain((0..12).map(|_| part(100.0, 600.0))).collect();
+        let round = Round { parts, over: 0, failed: 0 };
+        let mut run = Run {
+            setting: Setting::Static(8),
+            mix: 0,
+            rounds: vec![round],
+            longest_ns: 0.0,
+            fares: Vec::new(),
+        };
+        assert!(run.work_ms_per_s().is_nan(), "none was calm");
+        run.longest_ns = longest_ns(std::slice::from_ref(&run));
+        assert_eq!(run.work_ms_per_s(), 1_200.0);
+    }
 }
