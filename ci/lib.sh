@@ -3,7 +3,7 @@ export LC_ALL=C.UTF-8 # one order for sorting, everywhere
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 touch "$work/ids"
-passed=0 failed=() skipped=()
+passed=0 failed=() skipped=() times=()
 # Tests that were run once more, and how many may be after one run.
 again=() most_again=4
 
@@ -22,6 +22,7 @@ step() {
   else
     passed=$((passed + 1))
   fi
+  times+=("$((SECONDS - began)) s $name")
   printf '== %s: %s s\n' "$name" $((SECONDS - began))
 }
 
@@ -202,7 +203,8 @@ manifest() {
 }
 
 finish() {
-  printf '\n'
+  printf '\n%s s in all; the longest steps:\n' "$SECONDS"
+  printf '%s\n' "${times[@]}" | sort -rn | head -n 20
   for name in "${skipped[@]}"; do echo "SKIPPED: $name"; done
   for name in "${again[@]}"; do echo "run twice: $name"; done
   for name in "${failed[@]}"; do echo "FAILED: $name"; done

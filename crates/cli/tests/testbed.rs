@@ -184,11 +184,12 @@ fn the_study_on_the_graph_store_runs() {
         assert!(run.sent > 0 && run.errors == 0, "{run:?}");
         assert_eq!(run.types.iter().map(|of| of.sent).sum::<u64>(), run.sent);
         assert!((run.rate_per_s - run.load * result.capacity_per_s).abs() < 0.01);
-        let distance = &run.types[10];
-        assert_eq!(distance.name, "QT11");
-        assert!(
-            distance.processing_ms.p50 > Some(0.0) && distance.response_ms.p50 >= distance.processing_ms.p50
-        );
+        assert_eq!(run.types[10].name, "QT11");
+        // The one of which there are most: of the others a busy machine may answer none in 0.7 s.
+        let most =
+            run.types.iter().max_by_key(|of| of.sent - (of.sent as f64 * of.rejected_pct / 100.0) as u64);
+        let [processing, response] = most.map(|of| [of.processing_ms.p50, of.response_ms.p50]).unwrap();
+        assert!(processing > Some(0.0) && response >= processing, "{run:?}");
     }
     assert!(result.run("maxql,limit=20", 2.0).unwrap().rejected_pct > 1.0);
     let starvation = study::starvation(options, &|_| {}).unwrap();

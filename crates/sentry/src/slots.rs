@@ -15,7 +15,6 @@ pub struct Slots {
     free: Semaphore,
     /// Slots to take away from those that come back, because there were not enough free ones to shrink by.
     owed: AtomicU32,
-    taken: AtomicU32,
     waiting: AtomicU32,
     /// The number asked for, for every request to read. The lock orders changes of it, which come from ticks and operators only.
     size: AtomicU32,
@@ -28,7 +27,6 @@ impl Slots {
         Slots {
             free: Semaphore::new(size as usize),
             owed: AtomicU32::new(0),
-            taken: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
             size: AtomicU32::new(size),
             resizing: Mutex::new(()),
@@ -40,7 +38,6 @@ impl Slots {
         let permit = self.free.try_acquire();
         if let Ok(permit) = permit {
             permit.forget();
-            self.taken.fetch_add(1, Relaxed);
             return true;
         }
         false
@@ -58,12 +55,10 @@ impl Slots {
         if let Ok(permit) = self.free.acquire().await {
             permit.forget();
         }
-        self.taken.fetch_add(1, Relaxed);
     }
 
     /// Gives a slot back.
     pub fn release(&self) {
-        self.taken.fetch_sub(1, Relaxed);
         if !self.pay() {
             self.free.add_permits(1);
             self.settle();
@@ -73,12 +68,14 @@ impl Slots {
     /// Changes the number of slots. Those that are taken beyond it stay so until they are released.
     pub fn resize(&self, to: u32) {
         let _resizing = self.resizing.lock();
-        let size = self.size.swap(to, Relaxed);
+        let size = self.size();
         if to > size {
+            self.size.store(to, Relaxed);
             let more = (size..to).filter(|_| !self.pay()).count();
             self.free.add_permits(more);
         } else {
             self.owed.fetch_add(size - to, Relaxed);
+            self.size.store(to, Relaxed);
             self.settle();
         }
     }
@@ -103,9 +100,11 @@ impl Slots {
         self.size.load(Relaxed)
     }
 
-    /// Slots that are taken.
+    /// Slots that are taken. One is from the moment on that it goes to whoever waits for it, who may take a while to wake up: who
+    /// shares the slots must not think it free until then. While slots are changed it may be too many for a moment, never too few.
     pub fn taken(&self) -> u32 {
-        self.taken.load(Relaxed)
+        let all = self.size() + self.owed.load(Relaxed);
+        all.saturating_sub(self.free.available_permits() as u32)
     }
 
     /// Requests that wait for one.
@@ -219,12 +218,25 @@ mod tests {
     }
 
     #[test]
+    fn a_slot_that_goes_to_somebody_who_waits_is_taken_before_they_wake_up() {
+        let slots = Slots::new(2);
+        assert!(slots.try_take() && slots.try_take());
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut take = std::pin::pin!(slots.take());
+        assert!(take.as_mut().poll(&mut cx).is_pending());
+        slots.release();
+        assert_eq!(slots.taken(), 2, "another worker would have taken it, too");
+        assert!(take.as_mut().poll(&mut cx).is_ready());
+        assert_eq!(slots.taken(), 2);
+    }
+
+    #[test]
     fn threads_share_the_slots_without_losing_any() {
         let slots = Arc::new(Slots::new(3));
-        let peak = Arc::new(AtomicU32::new(0));
+        let (held, peak) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let threads: Vec<_> = (0..4)
             .map(|n| {
-                let (slots, peak) = (Arc::clone(&slots), Arc::clone(&peak));
+                let (slots, held, peak) = (Arc::clone(&slots), Arc::clone(&held), Arc::clone(&peak));
                 std::thread::spawn(move || {
                     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
                     runtime.block_on(async {
@@ -241,10 +253,11 @@ mod tests {
                             } else if !slots.try_take() {
                                 slots.take().await;
                             }
-                            peak.fetch_max(slots.taken(), Relaxed);
+                            peak.fetch_max(held.fetch_add(1, Relaxed) + 1, Relaxed);
                             if i % 7 == n {
                                 tokio::task::yield_now().await;
                             }
+                            held.fetch_sub(1, Relaxed);
                             slots.release();
                         }
                     });
