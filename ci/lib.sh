@@ -26,10 +26,27 @@ step() {
   printf '== %s: %s s\n' "$name" $((SECONDS - began))
 }
 
+# What comes from afar: it is fetched while the compiler has the CPUs.
+afar=(bpf servers databases etcd otel training sdks) preparing=
+
+# prepare: under --all, begins to install what is missing of that. One after the other, as apt takes one at a time; what fails is tried
+# again, and told of, by the step that needs it.
+prepare() {
+  $all || return 0
+  for what in "${afar[@]}"; do
+    "have_$what" || "install_$what"
+  done >/dev/null 2>&1 &
+  preparing=$!
+}
+
 # with WHAT COMMAND...: runs it if WHAT is here or, under --all, can be installed.
 with() {
   local what=$1
   shift
+  if [ -n "$preparing" ] && [[ " ${afar[*]} " == *" $what "* ]]; then
+    wait "$preparing"
+    preparing=
+  fi
   if ! "have_$what" >/dev/null 2>&1 && $all; then
     echo "installing $what"
     "install_$what" >"$work/install.log" 2>&1 || { tail -n 20 "$work/install.log"; return 1; }
