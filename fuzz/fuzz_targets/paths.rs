@@ -24,6 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
     let mut learner = Learner::new(limits.clone(), &entries, u64::from(first));
     let (mut now, mut sent) = (Nanos::ZERO, 0);
     for &[trace, id, parent, kind, service, operation, peer, passes] in steps.as_chunks::<8>().0 {
+        let operation_byte = operation;
         let [service, operation, peer] = [(b's', service), (b'o', operation), (b's', peer)].map(|(letter, n)| format!("{}{n}", char::from(letter)));
         let kinds = [Kind::Serves, Kind::Calls, Kind::Internal, Kind::Serves];
         let span = Span {
@@ -34,6 +35,8 @@ fuzz_target!(|bytes: &[u8]| {
             operation: (kind & 4 == 0).then_some(&*operation),
             peer: (kind & 8 != 0).then_some(&*peer),
             failed: kind & 16 != 0,
+            began_ns: u64::from(passes) << 12,
+            ended_ns: u64::from(passes ^ operation_byte) << 12,
         };
         let service = learner.service(&service);
         learner.hear(now, service, &span);
@@ -63,6 +66,8 @@ fn check(learner: &Learner, limits: &Limits, sent: u64) {
             visits += 1;
             assert!(visit.calls > 0.0 && visit.calls.is_finite(), "{api:?}");
         }
+        visits += api.own_times.len();
+        assert!(api.own_times.iter().all(|(_, own)| own.calls > 0.0 && own.mean_s.is_finite() && own.mean_s >= 0.0), "{api:?}");
     }
     assert!(visits <= limits.visits);
 }

@@ -254,6 +254,7 @@ mod tests {
                 requests: 100.0,
                 failed: 0.0,
                 branches: vec![branch(services)],
+                own_times: Vec::new(),
             };
             let apis =
                 vec![api("GET /product/{id}", &["frontend", "catalog"]), api("GET /cart", &["frontend"])];

@@ -40,4 +40,4 @@ pub use learned::Network;
 pub use observation::{ApiSignal, Observation, ServiceSignal};
 pub use rates::{Decision, Why};
 pub use stepwise::{Actor, State, Stepwise};
-pub use topology::{Api, ApiId, Branch, ServiceId, Topology};
+pub use topology::{Api, ApiId, Branch, OwnTime, ServiceId, Topology};

@@ -24,7 +24,7 @@ use crate::controller::{RateController, View};
 use crate::learned::guard::Claim;
 use crate::overload::Overload;
 use crate::rates::{Rates, Why};
-use crate::topology::{ApiId, ServiceId};
+use crate::topology::{ApiId, OwnTime, ServiceId};
 
 use plan::{Demand, Plan};
 use service::{FULL, Goal, LOST_S, Seen, Service};
@@ -96,6 +96,7 @@ pub struct Model {
     /// Services that hold up what comes: what was admitted is not yet what comes behind them.
     full: Vec<bool>,
     flows: Vec<f64>,
+    own_times: Vec<OwnTime>,
     plan: Plan,
     /// Services of a cluster, and the row of each.
     touched: Vec<Touched>,
@@ -186,12 +187,15 @@ impl Model {
                 inferred = Some(inferred.map_or(excess, |least| least.min(excess)));
             }
         }
+        self.own_times.clear();
+        self.own_times.extend(view.topology.pairs_of(service).iter().map(|&pair| view.topology.own_time(pair)));
         let seen = Seen {
             now: view.now,
             signal: view.memory.service_now(service),
             says_busy: view.memory.service(service).utilization.is_some(),
             flows: &self.flows,
             users: view.topology.users(service),
+            own_times: &self.own_times,
             expected_per_s: expected,
             settled: held_up <= 0.1 * expected,
             inferred_wait_s: inferred,

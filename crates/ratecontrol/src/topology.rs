@@ -44,6 +44,15 @@ pub struct Branch {
     pub services: Vec<ServiceId>,
 }
 
+/// How long a service works for an API, as the spans of traces tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct OwnTime {
+    /// The mean time of a call in seconds, without what the service waited for others in it.
+    pub mean_s: f64,
+    /// Calls that this is known by; those of long ago may count less.
+    pub calls: f64,
+}
+
 /// An external API.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Api {
@@ -81,6 +90,8 @@ pub struct Topology {
     users_from: Vec<u32>,
     /// Where in `uses` each entry of `users` is.
     places: Vec<u32>,
+    /// By pair, how long the service works for the API; empty where nobody tells.
+    own_times: Vec<OwnTime>,
 }
 
 impl Topology {
@@ -117,7 +128,29 @@ impl Topology {
                 *next += 1;
             }
         }
-        Topology { apis, services, uses, uses_from, users, users_from, places }
+        Topology { apis, services, uses, uses_from, users, users_from, places, own_times: Vec::new() }
+    }
+
+    /// The same fleet, with how long services work for APIs. What makes no sense, or is of services that an API does not use, is left out.
+    #[must_use]
+    pub fn with_own_times(
+        mut self,
+        told: impl IntoIterator<Item = (ApiId, ServiceId, OwnTime)>,
+    ) -> Topology {
+        self.own_times.clear();
+        for (api, service, own) in told {
+            let is_sane = |number: f64| number.is_finite() && number > 0.0;
+            let place = self.uses(api).binary_search_by_key(&service, |&(service, _)| service);
+            if let Ok(place) = place
+                && is_sane(own.mean_s)
+                && is_sane(own.calls)
+            {
+                self.own_times.resize(self.uses.len(), OwnTime::default());
+                let place = self.first_pair(api) + place;
+                self.own_times[place] = own;
+            }
+        }
+        self
     }
 
     /// How many services there are.
@@ -168,6 +201,11 @@ impl Topology {
         let index = service.index();
         &self.places[self.users_from[index] as usize..self.users_from[index + 1] as usize]
     }
+
+    /// How long the service of a pair works for the API; nothing is known where that is by no calls.
+    pub(crate) fn own_time(&self, pair: u32) -> OwnTime {
+        self.own_times.get(pair as usize).copied().unwrap_or_default()
+    }
 }
 
 /// The share of a branch, such that all shares of an API add up to one.
@@ -197,6 +235,25 @@ mod tests {
         assert_eq!(topology.uses(ApiId(0)), uses);
         assert_eq!(topology.users(ServiceId(0)), [(ApiId(0), 1.0), (ApiId(1), 1.0)]);
         assert_eq!(topology.users(ServiceId(2)), [(ApiId(0), 1.5)]);
+    }
+
+    #[test]
+    fn own_times_are_kept_for_who_is_called() {
+        let own = |mean_s, calls| OwnTime { mean_s, calls };
+        let topology = Topology::new(2, vec![Api::along([0, 1], SLO, 1), Api::along([1], SLO, 1)]);
+        assert_eq!(topology.own_time(2), OwnTime::default());
+        let told = [
+            (ApiId(0), ServiceId(1), own(0.02, 9.0)),
+            (ApiId(1), ServiceId(0), own(0.5, 9.0)),
+            (ApiId(1), ServiceId(1), own(f64::NAN, 9.0)),
+            (ApiId(0), ServiceId(0), own(0.02, -1.0)),
+            (ApiId(7), ServiceId(0), own(0.02, 1.0)),
+        ];
+        let topology = topology.with_own_times(told);
+        let pairs: Vec<OwnTime> =
+            topology.pairs_of(ServiceId(1)).iter().map(|&pair| topology.own_time(pair)).collect();
+        assert_eq!(pairs, [own(0.02, 9.0), OwnTime::default()]);
+        assert_eq!(topology.own_time(topology.pairs_of(ServiceId(0))[0]), OwnTime::default());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use plimsoll_core::classify::Classifier;
 use plimsoll_core::config::{Class, Config};
 use plimsoll_core::{ClassId, Nanos, Statistic};
 use plimsoll_ratecontrol::paths::{ApiPaths, PathBranch, Paths};
-use plimsoll_ratecontrol::{Api, Branch, ServiceId, ServiceSignal, Topology};
+use plimsoll_ratecontrol::{Api, ApiId, Branch, OwnTime, ServiceId, ServiceSignal, Topology};
 
 use super::usage::{Figure, Usage};
 
@@ -96,7 +96,24 @@ impl Directory {
             }
         };
         let apis = config.classes.iter().zip(&of_class).map(api).collect();
-        Topology::new(self.names.len(), apis)
+        let topology = Topology::new(self.names.len(), apis);
+        topology.with_own_times((0..).zip(of_class).flat_map(|(class, seen)| {
+            self.own_times(&seen).into_iter().map(move |(service, own)| (ApiId(class), service, own))
+        }))
+    }
+
+    /// How long services work for requests of these APIs, which are of one class.
+    fn own_times(&self, apis: &[&ApiPaths]) -> HashMap<ServiceId, OwnTime> {
+        let mut all: HashMap<ServiceId, OwnTime> = HashMap::new();
+        for (service, own) in apis.iter().flat_map(|api| &api.own_times) {
+            if let Some(&place) = self.places.get(&**service) {
+                let sum = all.entry(place).or_default();
+                let calls = sum.calls + own.calls;
+                let seconds = sum.mean_s * sum.calls + own.mean_s * own.calls;
+                *sum = OwnTime { mean_s: seconds / calls, calls };
+            }
+        }
+        all
     }
 
     fn branches(&mut self, part: f64, branch: &PathBranch) -> Vec<Branch> {
@@ -180,6 +197,7 @@ mod tests {
                 requests: *requests,
                 failed: 0.0,
                 branches,
+                own_times: Vec::new(),
             }
         };
         Paths { apis: apis.iter().map(api).collect(), ..Paths::default() }

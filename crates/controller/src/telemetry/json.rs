@@ -206,8 +206,39 @@ struct Span<'a> {
     #[serde(default)]
     kind: i32,
     #[serde(borrow, default)]
+    start_time_unix_nano: Number<'a>,
+    #[serde(borrow, default)]
+    end_time_unix_nano: Number<'a>,
+    #[serde(borrow, default)]
     attributes: Attributes<'a>,
     status: Option<Status>,
+}
+
+/// A number of 64 bits: in digits, since many read numbers as floating-point ones; or as it is.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Number<'a> {
+    Plain(u64),
+    #[serde(borrow)]
+    Digits(Cow<'a, str>),
+    Neither(IgnoredAny),
+}
+
+impl Default for Number<'_> {
+    fn default() -> Self {
+        Number::Plain(0)
+    }
+}
+
+impl Number<'_> {
+    /// Zero where it is none.
+    fn get(&self) -> u64 {
+        match self {
+            Number::Plain(number) => *number,
+            Number::Digits(digits) => digits.parse().unwrap_or(0),
+            Number::Neither(_) => 0,
+        }
+    }
 }
 
 /// Those attributes of a span that say what was asked; of one that is there twice the first.
@@ -279,6 +310,8 @@ fn take(span: &Span<'_>, sink: &mut impl Sink) {
         name: &span.name,
         kind: span.kind,
         status: span.status.as_ref().map_or(0, |status| status.code),
+        began_ns: span.start_time_unix_nano.get(),
+        ended_ns: span.end_time_unix_nano.get(),
         asked,
     });
 }
@@ -309,10 +342,10 @@ mod tests {
             self.0.push(name.to_owned());
         }
         fn span(&mut self, span: &RawSpan<'_>) {
-            let RawSpan { trace, id, parent, name, kind, status, asked } = span;
+            let RawSpan { trace, id, parent, name, kind, status, began_ns, ended_ns, asked } = span;
             let route = asked.http_route.unwrap_or("-");
             self.0.push(format!(
-                "{} {} {} {name} {kind} {status} {route}",
+                "{} {} {} {name} {kind} {status} {route} {began_ns} {ended_ns}",
                 trace.len(),
                 id.len(),
                 parent.len()
@@ -325,12 +358,12 @@ mod tests {
         let text = r#"{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"my.s\u0065rvice"}},
             {"key":"n","value":{"intValue":"7"}}]},"schemaUrl":"x","scopeSpans":[{"scope":{"name":"lib"},"spans":[
             {"traceId":"5B8EFFF798038103D269B633813FC60C","spanId":"EEE19B7EC3C1B174","parentSpanId":"EEE19B7EC3C1B173","name":"span",
-             "startTimeUnixNano":"1544712660000000000","kind":2,"attributes":[{"key":"http.route","value":{"stringValue":"/a"}}],
+             "startTimeUnixNano":"1544712660000000000","endTimeUnixNano":1544712660000000001,"kind":2,"attributes":[{"key":"http.route","value":{"stringValue":"/a"}}],
              "status":{"code":2},"events":[{"name":"e"}]},
-            {"traceId":"5B8E","spanId":"EEE19B7EC3C1B1zz","parentSpanId":"short"}]}]},{}]}"#;
+            {"startTimeUnixNano":"yesterday","endTimeUnixNano":[1],"traceId":"5B8E","spanId":"EEE19B7EC3C1B1zz","parentSpanId":"short"}]}]},{}]}"#;
         let mut read = Heard::default();
         decode(text.as_bytes(), &mut read).unwrap();
-        assert_eq!(read.0, ["my.service", "16 8 8 span 2 2 /a", "0 0 1  0 0 -", ""]);
+        assert_eq!(read.0, ["my.service", "16 8 8 span 2 2 /a 1544712660000000000 1544712660000000001", "0 0 1  0 0 - 0 0", ""]);
         for bad in [
             "",
             "[]x",

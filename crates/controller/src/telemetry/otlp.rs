@@ -53,6 +53,10 @@ pub struct RawSpan<'a> {
     pub kind: i32,
     /// The number of its status.
     pub status: i32,
+    /// When it began, in nanoseconds since 1970 by its sender's clock,
+    pub began_ns: u64,
+    /// and when it ended.
+    pub ended_ns: u64,
     /// What was asked.
     pub asked: Asked<'a>,
 }
@@ -114,6 +118,8 @@ fn span(message: &[u8]) -> Result<RawSpan<'_>, Malformed> {
             (4, value) => span.parent = value.bytes()?,
             (5, value) => span.name = text(value.bytes()?),
             (6, value) => span.kind = value.varint()? as i32,
+            (7, value) => span.began_ns = value.fixed()?,
+            (8, value) => span.ended_ns = value.fixed()?,
             (9, value) => {
                 if let Some((name, value)) = attribute(value.bytes()?)?
                     && let Ok(name) = std::str::from_utf8(name)
@@ -209,6 +215,8 @@ mod tests {
                     name: &span.name,
                     kind: span.kind,
                     status: span.status.as_ref().map_or(0, |status| status.code),
+                    began_ns: span.start_time_unix_nano,
+                    ended_ns: span.end_time_unix_nano,
                     asked,
                 });
             }
@@ -257,16 +265,16 @@ mod tests {
         let status = proptest::option::of(
             (any::<i32>(), ".{0,4}").prop_map(|(code, message)| Status { code, message }),
         );
-        (ids, ".{0,12}", any::<i32>(), any::<u64>(), attributes(), status).prop_map(
-            |(ids, name, kind, time, attributes, status)| Span {
+        (ids, ".{0,12}", any::<i32>(), any::<(u64, u64)>(), attributes(), status).prop_map(
+            |(ids, name, kind, (began, ended), attributes, status)| Span {
                 trace_id: ids.0,
                 span_id: ids.1,
                 parent_span_id: ids.2,
                 trace_state: "ot=th:0".to_owned(),
                 name,
                 kind,
-                start_time_unix_nano: time,
-                end_time_unix_nano: time,
+                start_time_unix_nano: began,
+                end_time_unix_nano: ended,
                 attributes,
                 status,
                 flags: 0x101,

@@ -24,6 +24,8 @@ pub fn render(telemetry: &Telemetry, classes: &[Class], now: Nanos) -> Value {
                 branch.visits.iter().map(|visit| (&*visit.service, round(visit.calls))).collect();
             json!({ "share": round(branch.share), "rest": branch.is_rest, "services": services })
         });
+        let own: BTreeMap<&str, f64> =
+            api.own_times.iter().map(|(service, own)| (&**service, round(1e3 * own.mean_s))).collect();
         let class = of.of(&api.operation).and_then(|class| classes.get(class.index()));
         json!({
             "service": &*api.service,
@@ -32,6 +34,7 @@ pub fn render(telemetry: &Telemetry, classes: &[Class], now: Nanos) -> Value {
             "requests": round(api.requests),
             "failed": round(api.failed),
             "branches": branches.collect::<Vec<_>>(),
+            "own_ms": own,
         })
     });
     let services = usage.services.iter().map(|known| {

@@ -45,6 +45,8 @@ pub fn read<'a>(span: &RawSpan<'a>, words: &'a mut String) -> Option<Span<'a>> {
         operation: serves.then_some(&**words),
         peer: span.asked.peer.filter(|peer| kind == Kind::Calls && !peer.is_empty()),
         failed: span.status == ERROR,
+        began_ns: span.began_ns,
+        ended_ns: span.ended_ns,
     })
 }
 

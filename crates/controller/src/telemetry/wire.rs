@@ -17,7 +17,9 @@ pub enum Value<'a> {
     Varint(u64),
     /// Text, bytes or a message.
     Bytes(&'a [u8]),
-    /// Numbers of a fixed length and groups, of which nothing is wanted.
+    /// A number of eight bytes.
+    Fixed(u64),
+    /// Numbers of four bytes and groups, of which nothing is wanted.
     Other,
 }
 
@@ -26,6 +28,14 @@ impl<'a> Value<'a> {
     pub fn bytes(self) -> Result<&'a [u8], Malformed> {
         match self {
             Value::Bytes(bytes) => Ok(bytes),
+            _ => Err(Malformed),
+        }
+    }
+
+    /// The number of eight bytes, of a field that must be one.
+    pub fn fixed(self) -> Result<u64, Malformed> {
+        match self {
+            Value::Fixed(number) => Ok(number),
             _ => Err(Malformed),
         }
     }
@@ -60,7 +70,12 @@ impl<'a> Fields<'a> {
                 *rest = after;
                 Value::Bytes(bytes)
             }
-            WireType::SixtyFourBit | WireType::ThirtyTwoBit | WireType::StartGroup | WireType::EndGroup => {
+            WireType::SixtyFourBit => {
+                let (bytes, after) = rest.split_first_chunk().ok_or(Malformed)?;
+                *rest = after;
+                Value::Fixed(u64::from_le_bytes(*bytes))
+            }
+            WireType::ThirtyTwoBit | WireType::StartGroup | WireType::EndGroup => {
                 skip_field(kind, tag, rest, DecodeContext::default()).map_err(|_| Malformed)?;
                 Value::Other
             }

@@ -22,7 +22,7 @@ table! {
         max_message: Size ["64KiB"..="256MiB"] = "16MiB",
         /// Names of the services at which requests enter the fleet. Left out, requests enter at the first server of each trace.
         entries: Vec<String> = [],
-        /// Spans that may wait for the rest of their traces, up to 140 bytes each. When they are too many, whole traces are left out.
+        /// Spans that may wait for the rest of their traces, up to 150 bytes each. When they are too many, whole traces are left out.
         open_spans: u32 [1000..=100000000] = 1048576,
         /// How long a trace waits for its pieces. SDKs send every 5 s unless told otherwise, and collectors add to that.
         wait: Nanos ["100ms"..="10m"] = "10s",

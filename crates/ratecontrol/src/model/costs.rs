@@ -2,22 +2,27 @@
 //!
 //! In each step one number is seen: the load that a call was in the mean. Who called how often is known, and differs from step to step, by
 //! chance and because rates change; so the mean differs, and by that it is told apart whose calls cost more (a Kalman filter: linear
-//! regression that starts from "all cost the same" and forgets slowly). If the mean changes far more than the mix explains, in two steps
+//! regression that forgets slowly). It starts from how long the service works for each by what traces tell, and from "all cost the same" where
+//! they do not: once limits hold, steps have nearly the same mix, and would tell nothing new for long. If the mean changes far more than the mix explains, in two steps
 //! running, it is the service that has changed, not its callers: it has lost instances, or got some.
 
-use crate::topology::ApiId;
+use crate::topology::{ApiId, OwnTime};
 
 /// Callers that are told apart, at most: effort and memory grow with their square. Where there are more, all cost the same.
 const MOST: usize = 32;
 /// How far costs may differ before anything was seen of that, as a part of their mean,
 const DIFFER: f64 = 0.4;
+/// and how far from what traces tell, as what a call occupies is not always what the service has its workers or CPUs for;
+const DIFFER_TOLD: f64 = 0.2;
+/// who has had this many traced calls is told about,
+const TOLD: f64 = 16.0;
 /// and how far off their mean may be.
 const MEAN: f64 = 0.2;
 /// How fast what was learned grows old, in variance a second: of the mean,
 const DRIFT: f64 = 0.001;
 /// and of each.
 const DRIFT_EACH: f64 = 0.000_1;
-/// Callers with less than this part of the calls tell nothing about themselves;
+/// Callers with less than this part of the work tell nothing about themselves;
 const RARE: f64 = 0.01;
 /// what was known of them is forgotten in about this time.
 const FORGET_S: f64 = 60.0;
@@ -48,13 +53,18 @@ pub(super) struct Sample {
 pub(super) struct Costs {
     /// Whose they are, in order; one entry for all where there are too many.
     apis: Vec<ApiId>,
-    /// In units of `unit`, and the covariances of what is not known of them.
+    /// How long the service works for a call of each, in seconds, and whether that was told; one for all while nothing was.
+    base: Vec<f64>,
+    told: Vec<bool>,
+    /// In units of `unit` and the base, and the covariances of what is not known of them.
     cost: Vec<f64>,
     covariance: Vec<f64>,
     unit: Option<f64>,
     /// Whether the last sample was far off, and to which side.
     off: Option<bool>,
+    /// The part of each of the work as the base has it, and what that comes to for a call.
     share: Vec<f64>,
+    work: f64,
     gain: Vec<f64>,
 }
 
@@ -63,7 +73,8 @@ impl Costs {
     /// when something was last heard, what was taken to be usual.
     pub fn of(&self, api: ApiId) -> Option<f64> {
         let place = if self.apis.is_empty() { Some(0) } else { self.apis.binary_search(&api).ok() };
-        let cost = place.and_then(|place| self.cost.get(place)).copied().unwrap_or(1.0);
+        let known = place.and_then(|place| Some(self.cost.get(place)? * self.base.get(place)?));
+        let cost = known.unwrap_or_else(|| self.usual());
         self.unit.map(|unit| unit * cost)
     }
 
@@ -82,8 +93,11 @@ impl Costs {
         let place = |api: ApiId| self.apis.binary_search(&api).ok();
         let before: Vec<Option<usize>> = ids().map(place).collect();
         let before = |at: usize| before.get(at).copied().flatten();
+        let usual = self.usual();
+        let base = (0..n).map(|at| before(at).map_or(usual, |place| self.base[place])).collect();
+        let told = (0..n).map(|at| before(at).is_some_and(|place| self.told[place])).collect();
         let cost = (0..n).map(|at| before(at).map_or(1.0, |place| self.cost[place])).collect();
-        let new = |a: usize, b: usize| MEAN * MEAN + if a == b { DIFFER * DIFFER } else { 0.0 };
+        let new = |a: usize, b: usize| unknown(a, b, false);
         let covariance = (0..n * n).map(|at| {
             let (a, b) = (at / n, at % n);
             match (before(a), before(b)) {
@@ -92,16 +106,55 @@ impl Costs {
             }
         });
         self.covariance = covariance.collect();
-        self.cost = cost;
+        (self.base, self.told, self.cost) = (base, told, cost);
         self.apis = ids().collect();
         true
+    }
+
+    /// How long a call of somebody of whom nothing is known keeps the service, as of the base.
+    fn usual(&self) -> f64 {
+        if self.base.is_empty() { 1.0 } else { self.base.iter().sum::<f64>() / self.base.len() as f64 }
+    }
+
+    /// Takes in what traces tell of each caller, in order, where callers call so often. What a call costs in the mean stays what it was.
+    pub fn tell(
+        &mut self,
+        own: impl Iterator<Item = OwnTime>,
+        flows: impl Iterator<Item = f64> + Clone,
+    ) {
+        if self.apis.is_empty() {
+            return;
+        }
+        let mean = self.mean(flows.clone());
+        let (mut changed, mut turned) = (false, false);
+        for (a, own) in own.take(self.cost.len()).enumerate().filter(|(_, own)| own.calls >= TOLD) {
+            changed |= self.base[a] != own.mean_s;
+            self.base[a] = own.mean_s;
+            if !std::mem::replace(&mut self.told[a], true) {
+                (turned, self.cost[a]) = (true, 1.0);
+            }
+        }
+        if !changed {
+            return;
+        }
+        let told = || (0..self.cost.len()).filter(|&a| self.told[a]);
+        let usual = told().map(|a| self.base[a]).sum::<f64>() / told().count() as f64;
+        (0..self.cost.len()).filter(|&a| !self.told[a]).for_each(|a| self.base[a] = usual);
+        if turned {
+            let n = self.cost.len();
+            let told = &self.told;
+            self.covariance = (0..n * n).map(|at| unknown(at / n, at % n, told[at / n])).collect();
+        }
+        if let (Some(before), Some(after)) = (mean, self.mean(flows)) {
+            self.grow(before / after);
+        }
     }
 
     /// The load that a call was to be in the mean by what is known, where callers call so often.
     pub fn mean(&mut self, flows: impl Iterator<Item = f64>) -> Option<f64> {
         self.shares(flows);
         let unit = self.unit?;
-        Some(unit * dot(&self.share, &self.cost))
+        Some(unit * self.work * dot(&self.share, &self.cost))
     }
 
     /// Learns from a sample of a step in which callers called so often.
@@ -111,8 +164,9 @@ impl Costs {
         }
         self.shares(flows);
         let expected = dot(&self.share, &self.cost);
+        let mean = sample.mean / self.work;
         let Some(unit) = self.unit.filter(|_| expected > 0.0) else {
-            self.unit = Some(sample.mean);
+            self.unit = Some(mean);
             return;
         };
         let n = self.cost.len();
@@ -130,8 +184,8 @@ impl Costs {
         self.gain.extend(self.covariance.chunks_exact(n).map(|row| dot(row, &self.share)));
         let noise = expected * expected * (INEXACT + SCATTER / sample.calls.max(1.0));
         let variance = dot(&self.gain, &self.share) + noise;
-        let surprise = sample.mean / unit - expected;
-        let (up, ratio) = (surprise > 0.0, sample.mean / unit / expected);
+        let surprise = mean / unit - expected;
+        let (up, ratio) = (surprise > 0.0, mean / unit / expected);
         if ratio.max(1.0 / ratio) > 1.0 + OFF && surprise.abs() > 2.5 * variance.sqrt() {
             let sure = sample.full && surprise > 4.0 * variance.sqrt();
             if sure || self.off == Some(up) {
@@ -166,24 +220,37 @@ impl Costs {
     pub fn at_least(&mut self, mean: f64, flows: impl Iterator<Item = f64>) {
         if mean.is_finite() && mean > 0.0 {
             let known = self.mean(flows).filter(|&known| known > 0.0);
-            let unit = self.unit.unwrap_or(mean);
+            let unit = self.unit.unwrap_or(mean / self.work);
             self.unit = Some(unit * known.map_or(1.0, |known| (mean / known).max(1.0)));
         }
     }
 
-    /// Who called how often, as parts of one; all alike where nobody did.
+    /// What part of the work is for whom; of as many calls of each where nobody called.
     fn shares(&mut self, flows: impl Iterator<Item = f64>) {
         self.share.clear();
         if self.apis.is_empty() {
             self.share.push(1.0);
+            self.work = 1.0;
             return;
         }
         self.share.extend(flows.take(self.cost.len()));
         self.share.resize(self.cost.len(), 0.0);
-        let all: f64 = self.share.iter().sum();
-        let alike = 1.0 / self.cost.len() as f64;
-        self.share.iter_mut().for_each(|share| *share = if all > 0.0 { *share / all } else { alike });
+        let mut calls: f64 = self.share.iter().sum();
+        if calls <= 0.0 {
+            self.share.fill(1.0);
+            calls = self.share.len() as f64;
+        }
+        self.share.iter_mut().zip(&self.base).for_each(|(share, base)| *share *= base);
+        let work: f64 = self.share.iter().sum();
+        self.share.iter_mut().for_each(|share| *share /= work);
+        self.work = work / calls;
     }
+}
+
+/// What is not known at first of two callers, or of one, of whom traces tell or do not.
+fn unknown(a: usize, b: usize, told: bool) -> f64 {
+    let differ = if told { DIFFER_TOLD } else { DIFFER };
+    MEAN * MEAN + if a == b { differ * differ } else { 0.0 }
 }
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {
@@ -223,6 +290,35 @@ mod tests {
             let of = learned.of(api(at)).unwrap();
             assert!((of / cost - 1.0).abs() < 0.1, "{of} for {cost}");
         }
+    }
+
+    #[test]
+    fn what_traces_tell_is_what_costs_differ_by_where_mixes_do_not() {
+        let own = |mean_s| OwnTime { mean_s, calls: 100.0 };
+        let mut learned = Costs::default();
+        learned.callers(&users(3));
+        let flows = || [100.0, 50.0, 10.0].into_iter();
+        (0..40).for_each(|_| learned.take(sample(0.001), flows()));
+        let of = |learned: &Costs| [0, 1, 2].map(|at| learned.of(api(at)).unwrap());
+        let before = of(&learned);
+        assert!(before.iter().all(|cost| (cost / 0.001 - 1.0).abs() < 0.01), "{before:?}");
+
+        // The third was called too seldom to be told about: it is taken to be as the others are in the mean.
+        let told = [own(0.02), own(0.06), OwnTime { mean_s: 9.0, calls: 3.0 }];
+        learned.tell(told.into_iter(), flows());
+        let [cheap, dear, rare] = of(&learned);
+        assert!((dear / cheap - 3.0).abs() < 1e-9 && (rare / cheap - 2.0).abs() < 1e-9, "{cheap} {dear} {rare}");
+        assert!((learned.mean(flows()).unwrap() / 0.001 - 1.0).abs() < 0.01, "the mean is what was measured");
+
+        // What is measured counts for more in the end.
+        for at in 0..300 {
+            let flows = if at % 2 == 0 { [100.0, 20.0, 10.0] } else { [20.0, 100.0, 10.0] };
+            let mean = (flows[0] * 0.001 + flows[1] * 0.002 + 10.0 * 0.001) / 130.0;
+            learned.tell(told.into_iter(), flows.into_iter());
+            learned.take(sample(mean), flows.into_iter());
+        }
+        let [cheap, dear, _] = of(&learned);
+        assert!((dear / cheap - 2.0).abs() < 0.2, "{}", dear / cheap);
     }
 
     #[test]

@@ -9,7 +9,7 @@
 use plimsoll_core::Nanos;
 
 use crate::observation::ServiceSignal;
-use crate::topology::ApiId;
+use crate::topology::{ApiId, OwnTime};
 
 use super::costs::{Costs, Sample};
 
@@ -50,8 +50,10 @@ pub(super) struct Seen<'a> {
     pub says_busy: bool,
     /// Calls a second that should have come of each caller, by what was admitted, and
     pub flows: &'a [f64],
-    /// who the callers are.
+    /// who the callers are,
     pub users: &'a [(ApiId, f64)],
+    /// and how long the service works for a call of each, as far as traces tell.
+    pub own_times: &'a [OwnTime],
     /// in all.
     pub expected_per_s: f64,
     /// Whether what was admitted also came: nothing else on the way held much of it up.
@@ -208,6 +210,7 @@ impl Service {
         if self.costs.callers(seen.users) {
             self.tally = Tally::default();
         }
+        self.costs.tell(seen.own_times.iter().copied(), seen.flows.iter().copied());
         let settled = seen.settled && wait_s.is_none_or(|wait| wait <= 4.0 * seen.patience_s);
         let busy = seen.signal.utilization.or(waits.then_some(1.0));
         match seen.signal.served_per_s {

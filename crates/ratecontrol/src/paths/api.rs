@@ -1,9 +1,10 @@
-//! What is known of one operation's requests: which services they visit, and how many of them visit which.
+//! What is known of one operation's requests: which services they visit, how many of them visit which, and how long those work for them.
 
 use plimsoll_core::Nanos;
 
 use super::judge::Visited;
 use super::names::NameId;
+use super::own::Worked;
 
 /// So many requests at least are what an API is known by, however long ago they were.
 const LAST_REQUESTS: f64 = 200.0;
@@ -37,6 +38,8 @@ pub struct Api {
     pub branches: Vec<Branch>,
     /// Those of them that are too many.
     pub rest: Rest,
+    /// In order of the services: calls whose time is known, those long ago counting less, and microseconds that the service worked in them.
+    pub worked: Vec<(NameId, f64, f64)>,
     /// Requests that ended in an error, since they count no more than others.
     pub failed: f64,
     /// What is known is from requests that ended well.
@@ -59,7 +62,7 @@ impl Api {
     ///
     /// One that failed stopped somewhere; where it would have gone nobody knows. Under overload most requests end early, and would
     /// take the overloaded service off the path. So they say something only while nothing better is known.
-    pub fn count(&mut self, visited: &[Visited], failed: bool, room: Room<'_>) {
+    pub fn count(&mut self, visited: &[Visited], worked: &[Worked], failed: bool, room: Room<'_>) {
         self.failed += f64::from(u8::from(failed));
         if failed && self.succeeded {
             return;
@@ -67,8 +70,21 @@ impl Api {
         if !failed && !self.succeeded {
             *room.visits += self.size();
             (self.branches, self.rest, self.succeeded) = (Vec::new(), Rest::default(), true);
+            self.worked.clear();
         }
         self.fresh = self.fresh.saturating_add(1);
+        for &(service, calls, us) in worked {
+            let of = match self.worked.binary_search_by_key(&service, |(known, ..)| *known) {
+                Ok(at) => &mut self.worked[at],
+                Err(at) if *room.visits > 0 => {
+                    *room.visits -= 1;
+                    self.worked.insert(at, (service, 0.0, 0.0));
+                    &mut self.worked[at]
+                }
+                Err(_) => continue,
+            };
+            (of.1, of.2) = (of.1 + f64::from(calls), of.2 + us as f64);
+        }
         let same = |branch: &&mut Branch| {
             branch.services.iter().copied().eq(visited.iter().map(|(service, _)| *service))
         };
@@ -117,6 +133,7 @@ impl Api {
         }
         self.rest.weight *= factor;
         self.rest.calls.iter_mut().for_each(|(_, sum)| *sum *= factor);
+        self.worked.iter_mut().for_each(|(_, calls, us)| (*calls, *us) = (*calls * factor, *us * factor));
 
         let (before, faintest) = (self.size(), self.weight() * FAINTEST);
         self.branches.retain(|branch| branch.weight >= faintest);
@@ -124,6 +141,7 @@ impl Api {
             self.rest = Rest::default();
         }
         self.rest.calls.retain(|(_, sum)| *sum >= faintest);
+        self.worked.retain(|(_, calls, _)| *calls >= faintest);
         before - self.size()
     }
 
@@ -132,15 +150,17 @@ impl Api {
         self.branches.iter().map(|branch| branch.weight).sum::<f64>() + self.rest.weight
     }
 
-    /// Services in all branches.
+    /// Services in all branches, and those whose times are known.
     pub fn size(&self) -> usize {
-        self.branches.iter().map(|branch| branch.services.len()).sum::<usize>() + self.rest.calls.len()
+        let branches = self.branches.iter().map(|branch| branch.services.len()).sum::<usize>();
+        branches + self.rest.calls.len() + self.worked.len()
     }
 
     /// Every name in it.
     pub fn names(&self) -> impl Iterator<Item = NameId> {
         let branches = self.branches.iter().flat_map(|branch| branch.services.iter().copied());
-        branches.chain(self.rest.calls.iter().map(|(service, _)| *service))
+        let rest = self.rest.calls.iter().map(|(service, _)| *service);
+        branches.chain(rest).chain(self.worked.iter().map(|(service, ..)| *service))
     }
 }
 
@@ -152,7 +172,7 @@ mod tests {
 
     fn count(api: &mut Api, visited: &[Visited], failed: bool) {
         let mut visits = 1_000;
-        api.count(visited, failed, Room { branches: 2, visits: &mut visits });
+        api.count(visited, &[], failed, Room { branches: 2, visits: &mut visits });
     }
 
     fn shares(api: &Api) -> Vec<f64> {
@@ -179,12 +199,12 @@ mod tests {
     fn a_path_that_is_seen_no_more_is_forgotten_and_the_room_given_back() {
         let (mut api, mut visits) = (Api::default(), 10);
         for _ in 0..100 {
-            api.count(&[(1, 1), (2, 1)], false, Room { branches: 4, visits: &mut visits });
+            api.count(&[(1, 1), (2, 1)], &[], false, Room { branches: 4, visits: &mut visits });
         }
         let mut half_at = None;
         for second in 1..=1_200 {
             for _ in 0..100 {
-                api.count(&[(1, 1), (3, 1)], false, Room { branches: 4, visits: &mut visits });
+                api.count(&[(1, 1), (3, 1)], &[], false, Room { branches: 4, visits: &mut visits });
             }
             visits += api.fade(Nanos::from_secs(second), HALF);
             if half_at.is_none() && shares(&api)[0] < 0.01 {

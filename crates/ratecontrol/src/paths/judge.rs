@@ -3,8 +3,10 @@
 use super::Kind;
 use super::names::NameId;
 use super::open::Held;
+use super::own::{OwnTimes, Worked};
 
-const NOBODY: u32 = u32::MAX;
+/// No span.
+pub const NOBODY: u32 = u32::MAX;
 
 /// An operation of a service: `GET /cart` of `frontend`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,8 +33,8 @@ pub trait Verdict {
     fn is_entry(&self, service: NameId) -> Option<bool>;
     /// Somebody in the fleet called this operation.
     fn inner(&mut self, operation: Operation);
-    /// A request that entered there and visited these services, in order of their numbers, each once.
-    fn request(&mut self, operation: Operation, entry: Entry, failed: bool, visited: &[Visited]);
+    /// A request that entered there and visited these services, of which these worked so long for it; in order of their numbers, each once.
+    fn request(&mut self, operation: Operation, entry: Entry, failed: bool, visited: &[Visited], worked: &[Worked]);
     /// So many spans of nobody's request: where it entered is not known.
     fn unplaced(&mut self, spans: usize);
     /// So many spans came twice.
@@ -41,7 +43,8 @@ pub trait Verdict {
 
 /// How the walk from a span upwards ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Top {
+pub enum Top {
+    /// It was not begun yet.
     Unknown,
     /// The walk has been here and has not ended.
     Walking,
@@ -53,13 +56,17 @@ enum Top {
 
 /// Where a span belongs.
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    parent: u32,
-    top: Top,
+pub struct Place {
+    /// The span that caused it.
+    pub parent: u32,
+    /// How far one gets from here.
+    pub top: Top,
     /// The topmost span above it, or itself, at which a request can have entered.
-    entry: u32,
+    pub entry: u32,
+    /// The next span above it, or itself, by which the same service served.
+    pub server: u32,
     /// It called somebody whose span is here.
-    is_answered: bool,
+    pub is_answered: bool,
 }
 
 /// Judges one trace after the other; keeps its arrays. A trace of n spans takes n log n, whatever they are.
@@ -74,6 +81,8 @@ pub struct Judge {
     /// Service, and whether it is a call rather than a sign of one.
     calls: Vec<(NameId, bool)>,
     visited: Vec<Visited>,
+    own_times: OwnTimes,
+    worked: Vec<Worked>,
 }
 
 impl Judge {
@@ -87,6 +96,7 @@ impl Judge {
         self.link(spans);
         (0..spans.len() as u32).for_each(|at| self.climb(spans, at, verdict));
         self.find_entries(spans, verdict);
+        self.own_times.look(spans, &self.places);
         self.gather();
         let members = std::mem::take(&mut self.members);
         let mut unplaced = 0;
@@ -109,7 +119,7 @@ impl Judge {
                 id => spans.binary_search_by_key(&id, |span| span.id).ok(),
             };
             let parent = parent.map_or(NOBODY, |at| at as u32);
-            Place { parent, top: Top::Unknown, entry: NOBODY, is_answered: false }
+            Place { parent, top: Top::Unknown, entry: NOBODY, server: NOBODY, is_answered: false }
         }));
         for (at, span) in spans.iter().enumerate() {
             let parent = self.places[at].parent;
@@ -121,7 +131,7 @@ impl Judge {
 
     /// Finds where a span belongs: up to what is known, and down again.
     fn climb(&mut self, spans: &[Held], from: u32, verdict: &mut impl Verdict) {
-        let (mut at, mut entry, mut is_circle) = (from, NOBODY, false);
+        let (mut at, mut entry, mut server, mut is_circle) = (from, NOBODY, NOBODY, false);
         let top = loop {
             let place = &mut self.places[at as usize];
             match place.top {
@@ -131,7 +141,7 @@ impl Judge {
                     break Top::Torn;
                 }
                 top => {
-                    entry = place.entry;
+                    (entry, server) = (place.entry, place.server);
                     break top;
                 }
             }
@@ -151,8 +161,13 @@ impl Judge {
                     entry = at;
                 }
             }
+            server = match span.kind {
+                Kind::Serves => at,
+                _ if spans.get(server as usize).is_some_and(|above| above.service == span.service) => server,
+                _ => NOBODY,
+            };
             let place = &mut self.places[at as usize];
-            (place.top, place.entry) = (top, entry);
+            (place.top, place.entry, place.server) = (top, entry, server);
         }
     }
 
@@ -212,15 +227,18 @@ impl Judge {
             // Of one whose serving spans are missing it is known that it was called.
             (of_one[0].0, of_one.iter().filter(|(_, is_call)| *is_call).count().max(1) as u32)
         }));
+        self.worked.clear();
+        self.own_times.add(spans, &self.places, members, &mut self.worked);
         let span = &spans[entry as usize];
         let operation = Operation { service: span.service, name: span.operation };
-        verdict.request(operation, how, span.failed, &self.visited);
+        verdict.request(operation, how, span.failed, &self.visited, &self.worked);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use super::super::Span;
     use Kind::{Calls, Internal, Serves};
 
     /// What was said, and the services where requests enter, if that is said.
@@ -228,6 +246,7 @@ mod tests {
     struct Heard {
         entries: Option<Vec<NameId>>,
         requests: Vec<(NameId, Entry, bool, Vec<Visited>)>,
+        worked: Vec<Worked>,
         inner: Vec<NameId>,
         unplaced: usize,
         duplicates: usize,
@@ -240,7 +259,15 @@ mod tests {
         fn inner(&mut self, operation: Operation) {
             self.inner.push(operation.service);
         }
-        fn request(&mut self, operation: Operation, entry: Entry, failed: bool, visited: &[Visited]) {
+        fn request(
+            &mut self,
+            operation: Operation,
+            entry: Entry,
+            failed: bool,
+            visited: &[Visited],
+            worked: &[Worked],
+        ) {
+            self.worked.extend(worked);
             self.requests.push((operation.service, entry, failed, visited.to_vec()));
         }
         fn unplaced(&mut self, spans: usize) {
@@ -253,7 +280,7 @@ mod tests {
 
     fn judge(entries: Option<Vec<NameId>>, spans: &[(u64, u64, NameId, Kind)]) -> Heard {
         let held = |&(id, parent, service, kind): &(u64, u64, NameId, Kind)| {
-            Held::new(id, parent, service, 100 + service, service, kind, false)
+            Held::new(&Span { id, parent, kind, ..Span::default() }, service, 100 + service, service)
         };
         let mut heard = Heard { entries, ..Heard::default() };
         Judge::default().judge(&mut spans.iter().map(held).collect(), &mut heard);
@@ -361,9 +388,62 @@ mod tests {
         assert_eq!(judge(None, &beside).requests[0].3.len(), 6);
     }
 
+    /// Spans with their times in milliseconds, and the service that each calls.
+    fn own_times(spans: &[(u64, u64, NameId, NameId, Kind, u64, u64)]) -> Vec<Worked> {
+        let held = |&(id, parent, service, peer, kind, from, to): &(u64, u64, NameId, NameId, Kind, u64, u64)| {
+            let (began_ns, ended_ns) = (from * 1_000_000, to * 1_000_000);
+            let span = Span { id, parent, kind, began_ns, ended_ns, ..Span::default() };
+            Held::new(&span, service, 100 + service, peer)
+        };
+        let mut heard = Heard::default();
+        Judge::default().judge(&mut spans.iter().map(held).collect(), &mut heard);
+        heard.worked
+    }
+
+    #[test]
+    fn own_time_is_what_is_not_waited_for_others() {
+        // A frontend (1) that calls a cart (2) and, before that answers, a catalogue (3), whose clock is a day fast and which calls a
+        // database (4).
+        const DAY: u64 = 86_400_000;
+        let shop = [
+            (1, 0, 1, 1, Serves, 1_000, 1_100),
+            (2, 1, 1, 1, Calls, 1_010, 1_030),
+            (3, 2, 2, 2, Serves, 1_012, 1_028),
+            (4, 1, 1, 1, Internal, 1_015, 1_070),
+            (5, 4, 1, 1, Calls, 1_020, 1_060),
+            (6, 5, 3, 3, Serves, DAY + 1_021, DAY + 1_059),
+            (7, 6, 3, 4, Calls, DAY + 1_030, DAY + 1_040),
+        ];
+        let all = [(1, 1, 50_000), (2, 1, 16_000), (3, 1, 28_000), (4, 1, 10_000)];
+        for shift in 0..shop.len() {
+            let mut spans = shop;
+            spans.rotate_left(shift);
+            assert_eq!(own_times(&spans), all);
+        }
+        // What goes on afterwards is not waited for, and of who says nothing of times nothing is said.
+        let mut spans = shop;
+        (spans[4].6, spans[2].5, spans[2].6) = (1_500, 0, 0);
+        assert_eq!(own_times(&spans), [(1, 1, 10_000), (3, 1, 28_000), (4, 1, 10_000)]);
+    }
+
+    #[test]
+    fn who_sends_no_spans_of_calls_is_known_by_those_of_the_called_as_far_as_clocks_agree() {
+        let shop = |off: u64| {
+            own_times(&[
+                (1, 0, 1, 1, Serves, 1_000, 1_100),
+                (2, 1, 2, 2, Serves, off + 1_010, off + 1_030),
+                (3, 1, 2, 2, Serves, off + 1_020, off + 1_040),
+            ])
+        };
+        assert_eq!(shop(0), [(1, 1, 70_000), (2, 2, 40_000)]);
+        assert_eq!(shop(500), [(2, 2, 40_000)]);
+    }
+
     #[test]
     fn who_is_called_and_sends_no_spans_is_known_by_its_name() {
-        let held = |id, parent, service, peer, kind| Held::new(id, parent, service, 0, peer, kind, false);
+        let held = |id, parent, service, peer, kind| {
+            Held::new(&Span { id, parent, kind, ..Span::default() }, service, 0, peer)
+        };
         let mut spans = vec![
             held(1, 0, 1, 1, Serves),
             held(2, 1, 1, 7, Calls),

@@ -7,6 +7,7 @@ use super::judge::{Entry, Judge, Operation, Verdict, Visited};
 use super::names::{NameId, Names, REST, Seeded};
 use super::open::{Fate, Held, Open};
 use super::operations::Operations;
+use super::own::Worked;
 use super::view::{Figures, Paths, view};
 use super::{Limits, Span};
 
@@ -78,7 +79,7 @@ impl Learner {
         let names = &mut self.known.names;
         let operation = span.operation.map_or(REST, |operation| names.intern(operation));
         let peer = span.peer.map_or(service, |peer| names.intern(peer));
-        let held = Held::new(span.id, span.parent, service, operation, peer, span.kind, span.failed);
+        let held = Held::new(span, service, operation, peer);
         let figures = &mut self.known.figures;
         let counted = match self.open.take(now, span.trace, held) {
             Fate::Taken => &mut figures.spans,
@@ -150,7 +151,7 @@ impl Verdict for Known {
         (usage.inner, usage.seen) = (usage.inner + 1.0, self.clock);
     }
 
-    fn request(&mut self, operation: Operation, entry: Entry, failed: bool, visited: &[Visited]) {
+    fn request(&mut self, operation: Operation, entry: Entry, failed: bool, visited: &[Visited], worked: &[Worked]) {
         let place = self.operations.place(operation, self.clock, &mut self.room);
         let usage = self.operations.at(place);
         usage.seen = self.clock;
@@ -164,7 +165,8 @@ impl Verdict for Known {
             return;
         }
         self.figures.requests += 1;
-        usage.api.count(visited, failed, Room { branches: self.branches, visits: &mut self.room });
+        let room = Room { branches: self.branches, visits: &mut self.room };
+        usage.api.count(visited, worked, failed, room);
     }
 
     fn unplaced(&mut self, spans: usize) {

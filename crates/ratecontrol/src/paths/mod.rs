@@ -1,4 +1,4 @@
-//! Which services each API's requests visit, learnt from the traces that the fleet sends anyway (TopFull, sections 4.1 and 4.2).
+//! Which services each API's requests visit, and how long those work for them, learnt from the traces that the fleet sends anyway (TopFull, sections 4.1 and 4.2).
 //!
 //! ```text
 //!  spans, in any order, from whoever has some  -->  open (a trace waits for its pieces)  -->  judge (where did it enter, what did it visit?)
@@ -10,7 +10,8 @@
 //! services of the trace were visited by that request, also those whose spans lost their parents: so a span that is missing costs a
 //! call in a count, and no service of a path.
 //!
-//! **What is not read.** The spans' own times. Clocks of a fleet are apart by minutes; when something arrived is known without them.
+//! **Times.** Clocks of a fleet are apart by minutes, so what spans say of when they were is held against spans of the same service only:
+//! that tells how long it worked by itself ([`own`]). When something arrived is known without that.
 //!
 //! **Everything is bounded** by [`Limits`], hostile senders included: names, operations, open spans, branches. What does not fit counts
 //! to `other`, and what is used stays while what is not makes room.
@@ -21,6 +22,7 @@ mod learner;
 mod names;
 mod open;
 mod operations;
+mod own;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -62,12 +64,16 @@ pub struct Span<'a> {
     pub peer: Option<&'a str>,
     /// Whether it ended in an error.
     pub failed: bool,
+    /// When it began and ended by the clock of its sender, in nanoseconds since whenever; both zero where that is not said.
+    pub began_ns: u64,
+    /// See above.
+    pub ended_ns: u64,
 }
 
 /// How much is remembered, and for how long.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// Spans of open traces, 40 bytes each, and at most 100 more for each trace. Where all that arrive would take three quarters of them,
+    /// Spans of open traces, 48 bytes each, and at most 100 more for each trace. Where all that arrive would take three quarters of them,
     /// only every other trace is taken in, or every fourth, and so on: shares stay what they are, and no trace is torn.
     pub open_spans: usize,
     /// Spans of one trace; more are left out.
@@ -78,7 +84,7 @@ pub struct Limits {
     pub operations: usize,
     /// Different sets of services that one API's requests visit; rarer ones are added up as one.
     pub branches: usize,
-    /// Services in all branches of all APIs together, 12 bytes each.
+    /// Services in all branches of all APIs together, 12 bytes each, and for each API once more 24.
     pub visits: usize,
     /// How long a trace waits for its pieces, from its first span on. Exporters send every 5 s unless told otherwise, collectors add a
     /// little.

@@ -5,8 +5,8 @@ use std::hash::BuildHasher;
 
 use plimsoll_core::Nanos;
 
-use super::Kind;
 use super::names::{NameId, Seeded};
+use super::{Kind, Span};
 
 /// Places in which closed traces are remembered; the next one there takes the place.
 const CLOSED: usize = 1 << 18;
@@ -28,6 +28,9 @@ pub struct Held {
     pub peer: NameId,
     pub kind: Kind,
     pub failed: bool,
+    /// The lower bits of when it began, and how long it took; zero where that is not known. In microseconds by its sender's clock.
+    pub start_us: u32,
+    pub took_us: u32,
     /// The next span of its trace, or the next free place.
     next: u32,
 }
@@ -211,16 +214,13 @@ fn place(spans: &mut Vec<Held>, free: &mut u32, most: usize, span: Held) -> Opti
 
 impl Held {
     /// Not in any trace yet.
-    pub fn new(
-        id: u64,
-        parent: u64,
-        service: NameId,
-        operation: NameId,
-        peer: NameId,
-        kind: Kind,
-        failed: bool,
-    ) -> Held {
-        Held { id, parent, service, operation, peer, kind, failed, next: NOBODY }
+    pub fn new(span: &Span<'_>, service: NameId, operation: NameId, peer: NameId) -> Held {
+        let Span { id, parent, kind, failed, began_ns, ended_ns, .. } = *span;
+        // What took longer than half an hour is no request.
+        let took_us = ended_ns.saturating_sub(began_ns).div_ceil(1_000);
+        let took_us = if began_ns > 0 && took_us <= i32::MAX as u64 { took_us as u32 } else { 0 };
+        let start_us = (began_ns / 1_000) as u32;
+        Held { id, parent, service, operation, peer, kind, failed, start_us, took_us, next: NOBODY }
     }
 }
 
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     fn span(id: u64) -> Held {
-        Held::new(id, 0, 0, 0, 0, Kind::Serves, false)
+        Held::new(&Span { id, kind: Kind::Serves, ..Span::default() }, 0, 0, 0)
     }
 
     fn ids(spans: &[Held]) -> Vec<u64> {

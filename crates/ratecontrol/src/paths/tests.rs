@@ -233,6 +233,8 @@ proptest! {
                 operation: Some(&operation).map(|o| o.as_str()).filter(|_| few(&mut rng) < 6),
                 peer: Some(&peer).map(|p| p.as_str()).filter(|_| few(&mut rng) < 3),
                 failed: few(&mut rng) < 3,
+                began_ns: few(&mut rng) * 700,
+                ended_ns: few(&mut rng) * 900,
             };
             learner.hear(now, service, &span);
             if few(&mut rng) == 0 {
@@ -247,6 +249,7 @@ proptest! {
         for api in &apis {
             let shares: f64 = api.branches.iter().map(|branch| branch.share).sum();
             prop_assert!((shares - 1.0).abs() < 1e-6, "{:?}", api);
+            prop_assert!(api.own_times.iter().all(|(_, own)| own.calls > 0.0 && (0.0..1e-4).contains(&own.mean_s)));
             prop_assert!(api.branches.iter().flat_map(|branch| &branch.visits).all(|visit| visit.calls > 0.0 && visit.calls.is_finite()));
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::names::Names;
 use super::operations::{Operations, Usage};
+use crate::topology::OwnTime;
 
 /// What is known of all APIs.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,6 +29,8 @@ pub struct ApiPaths {
     pub failed: f64,
     /// The ways that requests take, those that most take first.
     pub branches: Vec<PathBranch>,
+    /// How long services work by themselves for its requests, as far as spans tell, in order of their names.
+    pub own_times: Vec<(Arc<str>, OwnTime)>,
 }
 
 /// One way of an API's requests.
@@ -120,11 +123,17 @@ fn api(usage: &Usage, names: &Names) -> ApiPaths {
     if known.rest.weight > 0.0 {
         branches.push(branch(known.rest.weight, true, &mut known.rest.calls.iter().copied()));
     }
+    let own_times = known.worked.iter().map(|&(service, calls, us)| {
+        (Arc::clone(names.text(service)), OwnTime { mean_s: us / calls / 1e6, calls })
+    });
+    let mut own_times: Vec<_> = own_times.collect();
+    own_times.sort_by(|(a, _), (b, _)| a.cmp(b));
     ApiPaths {
         service: Arc::clone(names.text(usage.operation.service)),
         operation: Arc::clone(names.text(usage.operation.name)),
         requests: weight,
         failed: known.failed,
         branches,
+        own_times,
     }
 }

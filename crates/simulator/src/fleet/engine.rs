@@ -4,6 +4,7 @@
 //! alone, not on who controls, so that all controllers see the same traffic. Nothing here knows a policy but those that instances run for
 //! themselves.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use plimsoll_core::{Nanos, Rng, rng};
@@ -36,6 +37,19 @@ pub struct Fleet {
     /// How many instances a service has had, from when on.
     history: Vec<(Nanos, u32, u32)>,
     lost: Vec<u32>,
+    /// By API, how long each service on its paths has worked for it, as its spans tell.
+    worked: Vec<Vec<Worked>>,
+}
+
+/// How long a service has worked for an API.
+#[derive(Clone, Copy, Debug)]
+pub struct Worked {
+    /// Which service.
+    pub service: u32,
+    /// Calls, and seconds for all of them.
+    pub calls: f64,
+    /// See above.
+    pub seconds: f64,
 }
 
 /// Why an attempt did not go well.
@@ -70,6 +84,7 @@ impl Fleet {
                 .map(|(i, s)| (Nanos::ZERO, i as u32, s.instances()))
                 .collect(),
             lost: Vec::new(),
+            worked: worked(&plan),
             services,
             plan: plan.clone(),
         };
@@ -131,6 +146,11 @@ impl Fleet {
     /// A service as it stands.
     pub fn service(&self, service: usize) -> &ServiceState {
         &self.services[service]
+    }
+
+    /// By API, in the order of the services, how long each has worked for it so far.
+    pub fn worked(&self) -> &[Vec<Worked>] {
+        &self.worked
     }
 
     /// Attempts that are under way, and clients that wait to try again.
@@ -277,7 +297,12 @@ impl Fleet {
     }
 
     fn expect_done(&mut self, service: u32, began: Began) {
-        let Began { instance, life, worker, done_at } = began;
+        let Began { request, instance, life, worker, done_at } = began;
+        let worked = &mut self.worked[self.requests.get(request).api as usize];
+        if let Ok(at) = worked.binary_search_by_key(&service, |worked| worked.service) {
+            worked[at].calls += 1.0;
+            worked[at].seconds += (done_at - self.now).as_secs_f64();
+        }
         self.events.put(done_at, Event::Done { service, instance, life, worker });
     }
 
@@ -398,4 +423,14 @@ impl Fleet {
     fn note_instances(&mut self, service: u32) {
         self.history.push((self.now, service, self.services[service as usize].instances()));
     }
+}
+
+/// Nothing yet, of each service on each API's paths.
+fn worked(plan: &Plan) -> Vec<Vec<Worked>> {
+    let of_api = |paths: std::ops::Range<usize>| {
+        let visits = plan.paths[paths].iter().flat_map(|path| &path.visits);
+        let services: BTreeSet<u32> = visits.map(|visit| visit.service).collect();
+        services.into_iter().map(|service| Worked { service, calls: 0.0, seconds: 0.0 }).collect()
+    };
+    plan.apis.iter().map(|api| of_api(api.paths.clone())).collect()
 }

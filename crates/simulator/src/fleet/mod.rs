@@ -8,6 +8,7 @@
 //! | [`bucket`] | the token buckets where requests enter |
 //! | [`autoscaler`] | the horizontal pod autoscaler |
 //! | [`signals`] | what a controller is told |
+//! | [`traces`] | and what it is told by traces, later |
 //! | [`optimum`] | what could be had at best |
 //! | [`run`] | a scenario under a controller, and what came of it |
 //! | [`random`] | seeded random fleets |
@@ -29,3 +30,4 @@ pub mod run;
 pub mod service;
 pub mod signals;
 pub mod study;
+pub mod traces;

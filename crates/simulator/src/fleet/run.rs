@@ -15,6 +15,7 @@ use super::plan::Plan;
 use super::report::Report;
 use super::service::Guards;
 use super::signals::Signals;
+use super::traces::Traces;
 
 /// Who decides how much may enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -111,6 +112,7 @@ pub struct Driver {
     rates: Option<RateControl>,
     topology: Topology,
     signals: Signals,
+    traces: Traces,
     handovers: Vec<(Nanos, Handover)>,
 }
 
@@ -119,7 +121,7 @@ impl Driver {
     pub fn new(plan: Arc<Plan>, guards: Guards, rates: Option<RateControl>, seed: u64) -> Driver {
         let topology = plan.topology();
         let fleet = Fleet::new(plan, guards, seed);
-        Driver { fleet, rates, topology, signals: Signals::default(), handovers: Vec::new() }
+        Driver { fleet, rates, topology, signals: Signals::default(), traces: Traces::default(), handovers: Vec::new() }
     }
 
     /// Under one of the controllers there are.
@@ -146,6 +148,9 @@ impl Driver {
     /// Lets the controller see what came since it last did, and set rates.
     pub fn control(&mut self) {
         let now = self.fleet.now();
+        if let Some(told) = self.traces.tell(&self.fleet) {
+            self.topology = std::mem::take(&mut self.topology).with_own_times(told);
+        }
         let seen = self.signals.look(&mut self.fleet);
         if let Some(rates) = &mut self.rates {
             let step = rates.step(now, &self.topology, &seen);

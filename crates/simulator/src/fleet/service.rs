@@ -53,7 +53,9 @@ pub enum Came {
 /// A worker that began with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Began {
-    /// Of which instance,
+    /// For which request,
+    pub request: u32,
+    /// of which instance,
     pub instance: u32,
     /// in which of its lives,
     pub life: u32,
@@ -297,7 +299,8 @@ impl ServiceState {
         } else {
             Nanos((time.0 as f64 * f64::from(waiting.call.cost)) as u64)
         };
-        Began { instance: place, life: instance.life, worker, done_at: now + takes.max(Nanos(1)) }
+        let (request, life) = (waiting.call.request, instance.life);
+        Began { request, instance: place, life, worker, done_at: now + takes.max(Nanos(1)) }
     }
 
     /// A worker is done: the request it worked on, and the worker again where it began with the next one. Nothing where the instance has

@@ -15,7 +15,7 @@ use rand::RngExt;
 use tempfile::TempDir;
 
 use crate::processes::{Process, directory, plimsoll};
-use crate::reproduce::machine::ran_s;
+use crate::reproduce::machine::{ran_s, waited_s};
 
 /// The program, and its name among a process's children.
 const PROGRAM: &str = "xz";
@@ -115,6 +115,12 @@ impl Job {
         }
         let used: Option<f64> = pids.iter().map(|pid| ran_s(*pid)).sum();
         used.filter(|_| pids.len() == cpus()).unwrap_or(0.0)
+    }
+
+    /// CPU seconds that the job would have used if nobody else had wanted any: those, and the time that it waited for a CPU.
+    pub fn wanted_s(&self) -> f64 {
+        let used_s = self.cpu_s();
+        used_s + waited_s(self.pids.borrow().iter().copied())
     }
 
     fn find(&self) -> Vec<u32> {
