@@ -188,7 +188,8 @@ impl Model {
             }
         }
         self.own_times.clear();
-        self.own_times.extend(view.topology.pairs_of(service).iter().map(|&pair| view.topology.own_time(pair)));
+        self.own_times
+            .extend(view.topology.pairs_of(service).iter().map(|&pair| view.topology.own_time(pair)));
         let seen = Seen {
             now: view.now,
             signal: view.memory.service_now(service),

@@ -133,10 +133,7 @@ impl Topology {
 
     /// The same fleet, with how long services work for APIs. What makes no sense, or is of services that an API does not use, is left out.
     #[must_use]
-    pub fn with_own_times(
-        mut self,
-        told: impl IntoIterator<Item = (ApiId, ServiceId, OwnTime)>,
-    ) -> Topology {
+    pub fn with_own_times(mut self, told: impl IntoIterator<Item = (ApiId, ServiceId, OwnTime)>) -> Topology {
         self.own_times.clear();
         for (api, service, own) in told {
             let is_sane = |number: f64| number.is_finite() && number > 0.0;

@@ -363,7 +363,15 @@ mod tests {
             {"startTimeUnixNano":"yesterday","endTimeUnixNano":[1],"traceId":"5B8E","spanId":"EEE19B7EC3C1B1zz","parentSpanId":"short"}]}]},{}]}"#;
         let mut read = Heard::default();
         decode(text.as_bytes(), &mut read).unwrap();
-        assert_eq!(read.0, ["my.service", "16 8 8 span 2 2 /a 1544712660000000000 1544712660000000001", "0 0 1  0 0 - 0 0", ""]);
+        assert_eq!(
+            read.0,
+            [
+                "my.service",
+                "16 8 8 span 2 2 /a 1544712660000000000 1544712660000000001",
+                "0 0 1  0 0 - 0 0",
+                ""
+            ]
+        );
         for bad in [
             "",
             "[]x",

@@ -13,9 +13,9 @@ const MOST: usize = 32;
 /// How far costs may differ before anything was seen of that, as a part of their mean,
 const DIFFER: f64 = 0.4;
 /// and how far from what traces tell, as what a call occupies is not always what the service has its workers or CPUs for;
-const DIFFER_TOLD: f64 = 0.2;
+const DIFFER_TOLD: f64 = 0.1;
 /// who has had this many traced calls is told about,
-const TOLD: f64 = 16.0;
+const TOLD: f64 = 30.0;
 /// and how far off their mean may be.
 const MEAN: f64 = 0.2;
 /// How fast what was learned grows old, in variance a second: of the mean,
@@ -117,11 +117,7 @@ impl Costs {
     }
 
     /// Takes in what traces tell of each caller, in order, where callers call so often. What a call costs in the mean stays what it was.
-    pub fn tell(
-        &mut self,
-        own: impl Iterator<Item = OwnTime>,
-        flows: impl Iterator<Item = f64> + Clone,
-    ) {
+    pub fn tell(&mut self, own: impl Iterator<Item = OwnTime>, flows: impl Iterator<Item = f64> + Clone) {
         if self.apis.is_empty() {
             return;
         }
@@ -307,7 +303,10 @@ mod tests {
         let told = [own(0.02), own(0.06), OwnTime { mean_s: 9.0, calls: 3.0 }];
         learned.tell(told.into_iter(), flows());
         let [cheap, dear, rare] = of(&learned);
-        assert!((dear / cheap - 3.0).abs() < 1e-9 && (rare / cheap - 2.0).abs() < 1e-9, "{cheap} {dear} {rare}");
+        assert!(
+            (dear / cheap - 3.0).abs() < 1e-9 && (rare / cheap - 2.0).abs() < 1e-9,
+            "{cheap} {dear} {rare}"
+        );
         assert!((learned.mean(flows()).unwrap() / 0.001 - 1.0).abs() < 0.01, "the mean is what was measured");
 
         // What is measured counts for more in the end.

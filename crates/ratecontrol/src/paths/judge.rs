@@ -34,7 +34,14 @@ pub trait Verdict {
     /// Somebody in the fleet called this operation.
     fn inner(&mut self, operation: Operation);
     /// A request that entered there and visited these services, of which these worked so long for it; in order of their numbers, each once.
-    fn request(&mut self, operation: Operation, entry: Entry, failed: bool, visited: &[Visited], worked: &[Worked]);
+    fn request(
+        &mut self,
+        operation: Operation,
+        entry: Entry,
+        failed: bool,
+        visited: &[Visited],
+        worked: &[Worked],
+    );
     /// So many spans of nobody's request: where it entered is not known.
     fn unplaced(&mut self, spans: usize);
     /// So many spans came twice.
@@ -237,8 +244,8 @@ impl Judge {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use super::super::Span;
+    use super::*;
     use Kind::{Calls, Internal, Serves};
 
     /// What was said, and the services where requests enter, if that is said.
@@ -390,11 +397,12 @@ mod tests {
 
     /// Spans with their times in milliseconds, and the service that each calls.
     fn own_times(spans: &[(u64, u64, NameId, NameId, Kind, u64, u64)]) -> Vec<Worked> {
-        let held = |&(id, parent, service, peer, kind, from, to): &(u64, u64, NameId, NameId, Kind, u64, u64)| {
-            let (began_ns, ended_ns) = (from * 1_000_000, to * 1_000_000);
-            let span = Span { id, parent, kind, began_ns, ended_ns, ..Span::default() };
-            Held::new(&span, service, 100 + service, peer)
-        };
+        let held =
+            |&(id, parent, service, peer, kind, from, to): &(u64, u64, NameId, NameId, Kind, u64, u64)| {
+                let (began_ns, ended_ns) = (from * 1_000_000, to * 1_000_000);
+                let span = Span { id, parent, kind, began_ns, ended_ns, ..Span::default() };
+                Held::new(&span, service, 100 + service, peer)
+            };
         let mut heard = Heard::default();
         Judge::default().judge(&mut spans.iter().map(held).collect(), &mut heard);
         heard.worked

@@ -151,7 +151,14 @@ impl Verdict for Known {
         (usage.inner, usage.seen) = (usage.inner + 1.0, self.clock);
     }
 
-    fn request(&mut self, operation: Operation, entry: Entry, failed: bool, visited: &[Visited], worked: &[Worked]) {
+    fn request(
+        &mut self,
+        operation: Operation,
+        entry: Entry,
+        failed: bool,
+        visited: &[Visited],
+        worked: &[Worked],
+    ) {
         let place = self.operations.place(operation, self.clock, &mut self.room);
         let usage = self.operations.at(place);
         usage.seen = self.clock;

@@ -33,7 +33,9 @@ impl OwnTimes {
         for (span, place) in spans.iter().zip(places) {
             let (server, has_its_clock) = match span.kind {
                 Kind::Calls => (place.server, true),
-                Kind::Serves if place.parent != NOBODY && spans[place.parent as usize].kind != Kind::Calls => {
+                Kind::Serves
+                    if place.parent != NOBODY && spans[place.parent as usize].kind != Kind::Calls =>
+                {
                     (places[place.parent as usize].server, false)
                 }
                 _ => continue,

@@ -121,7 +121,14 @@ impl Driver {
     pub fn new(plan: Arc<Plan>, guards: Guards, rates: Option<RateControl>, seed: u64) -> Driver {
         let topology = plan.topology();
         let fleet = Fleet::new(plan, guards, seed);
-        Driver { fleet, rates, topology, signals: Signals::default(), traces: Traces::default(), handovers: Vec::new() }
+        Driver {
+            fleet,
+            rates,
+            topology,
+            signals: Signals::default(),
+            traces: Traces::default(),
+            handovers: Vec::new(),
+        }
     }
 
     /// Under one of the controllers there are.
