@@ -390,7 +390,7 @@ mod tests {
              {"key":"http.route","value":{"stringValue":"/b"}},{"key":"x","value":{"arrayValue":{"values":[{}]}}}]}]}]}]}"#;
         let mut read = Heard::default();
         decode(text.as_bytes(), &mut read).unwrap();
-        assert_eq!(read.0, ["", "cart", "0 0 0 a 0 0 -", "", "0 0 0 b 0 0 /a"]);
+        assert_eq!(read.0, ["", "cart", "0 0 0 a 0 0 - 0 0", "", "0 0 0 b 0 0 /a 0 0"]);
     }
 
     /// What a process may have in memory at most is not what one message takes to decide.
