@@ -97,7 +97,7 @@ impl Costs {
         let base = (0..n).map(|at| before(at).map_or(usual, |place| self.base[place])).collect();
         let told = (0..n).map(|at| before(at).is_some_and(|place| self.told[place])).collect();
         let cost = (0..n).map(|at| before(at).map_or(1.0, |place| self.cost[place])).collect();
-        let new = |a: usize, b: usize| unknown(a, b, false);
+        let new = |a: usize, b: usize| MEAN * MEAN + if a == b { doubt(false) } else { 0.0 };
         let covariance = (0..n * n).map(|at| {
             let (a, b) = (at / n, at % n);
             match (before(a), before(b)) {
@@ -118,7 +118,7 @@ impl Costs {
 
     /// Takes in what traces tell of each caller, in order, where callers call so often. What a call costs in the mean stays what it was.
     pub fn tell(&mut self, own: impl Iterator<Item = OwnTime>, flows: impl Iterator<Item = f64> + Clone) {
-        if self.apis.is_empty() {
+        if self.apis.len() < 2 {
             return;
         }
         let mean = self.mean(flows.clone());
@@ -137,9 +137,13 @@ impl Costs {
         let usual = told().map(|a| self.base[a]).sum::<f64>() / told().count() as f64;
         (0..self.cost.len()).filter(|&a| !self.told[a]).for_each(|a| self.base[a] = usual);
         if turned {
+            // Who differs how is another question now; how far off the mean may be is not.
             let n = self.cost.len();
+            let rows = self.covariance.chunks_exact(n).zip(&self.share);
+            let mean: f64 = rows.map(|(row, share)| share * dot(row, &self.share)).sum();
             let told = &self.told;
-            self.covariance = (0..n * n).map(|at| unknown(at / n, at % n, told[at / n])).collect();
+            let differ = |a: usize, b: usize| if a == b { doubt(told[a]) } else { 0.0 };
+            self.covariance = (0..n * n).map(|at| mean + differ(at / n, at % n)).collect();
         }
         if let (Some(before), Some(after)) = (mean, self.mean(flows)) {
             self.grow(before / after);
@@ -243,10 +247,10 @@ impl Costs {
     }
 }
 
-/// What is not known at first of two callers, or of one, of whom traces tell or do not.
-fn unknown(a: usize, b: usize, told: bool) -> f64 {
-    let differ = if told { DIFFER_TOLD } else { DIFFER };
-    MEAN * MEAN + if a == b { differ * differ } else { 0.0 }
+/// How far what is known of a caller may be off beside the mean, squared.
+fn doubt(is_told: bool) -> f64 {
+    let differ = if is_told { DIFFER_TOLD } else { DIFFER };
+    differ * differ
 }
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {
