@@ -2,9 +2,9 @@
 //!
 //! In each step one number is seen: the load that a call was in the mean. Who called how often is known, and differs from step to step, by
 //! chance and because rates change; so the mean differs, and by that it is told apart whose calls cost more (a Kalman filter: linear
-//! regression that forgets slowly). It starts from how long the service works for each by what traces tell, and from "all cost the same" where
-//! they do not: once limits hold, steps have nearly the same mix, and would tell nothing new for long. If the mean changes far more than the mix explains, in two steps
-//! running, it is the service that has changed, not its callers: it has lost instances, or got some.
+//! regression that forgets slowly). It starts from how long the service works for each by what traces tell, and from "all cost the same"
+//! where they do not: once limits hold, steps have nearly the same mix, and would tell nothing new for long. If the mean changes far more
+//! than the mix explains, in two steps running, it is the service that has changed, not its callers: it has lost instances, or got some.
 
 use crate::topology::{ApiId, OwnTime};
 
@@ -295,30 +295,34 @@ mod tests {
     #[test]
     fn what_traces_tell_is_what_costs_differ_by_where_mixes_do_not() {
         let own = |mean_s| OwnTime { mean_s, calls: 100.0 };
+        let mean = |flows: &[f64; 3]| dot(flows, &[0.001, 0.002, 0.001]) / flows.iter().sum::<f64>();
         let mut learned = Costs::default();
         learned.callers(&users(3));
-        let flows = || [100.0, 50.0, 10.0].into_iter();
-        (0..40).for_each(|_| learned.take(sample(0.001), flows()));
+        let usual = [100.0, 50.0, 10.0];
+        (0..40).for_each(|_| learned.take(sample(mean(&usual)), usual.into_iter()));
         let of = |learned: &Costs| [0, 1, 2].map(|at| learned.of(api(at)).unwrap());
-        let before = of(&learned);
-        assert!(before.iter().all(|cost| (cost / 0.001 - 1.0).abs() < 0.01), "{before:?}");
+        assert!(
+            of(&learned).iter().all(|cost| (cost / mean(&usual) - 1.0).abs() < 0.01),
+            "one mix tells nobody apart"
+        );
 
         // The third was called too seldom to be told about: it is taken to be as the others are in the mean.
         let told = [own(0.02), own(0.06), OwnTime { mean_s: 9.0, calls: 3.0 }];
-        learned.tell(told.into_iter(), flows());
+        learned.tell(told.into_iter(), usual.into_iter());
         let [cheap, dear, rare] = of(&learned);
         assert!(
             (dear / cheap - 3.0).abs() < 1e-9 && (rare / cheap - 2.0).abs() < 1e-9,
             "{cheap} {dear} {rare}"
         );
-        assert!((learned.mean(flows()).unwrap() / 0.001 - 1.0).abs() < 0.01, "the mean is what was measured");
+        let known = learned.mean(usual.into_iter()).unwrap();
+        assert!((known / mean(&usual) - 1.0).abs() < 0.01, "the mean is what was measured");
 
         // What is measured counts for more in the end.
-        for at in 0..300 {
-            let flows = if at % 2 == 0 { [100.0, 20.0, 10.0] } else { [20.0, 100.0, 10.0] };
-            let mean = (flows[0] * 0.001 + flows[1] * 0.002 + 10.0 * 0.001) / 130.0;
+        let mut rng = seeded(1, 0);
+        for _ in 0..1_000 {
+            let flows = [100.0, 50.0, 10.0].map(|calls| calls * rng.random_range(0.7..1.3));
             learned.tell(told.into_iter(), flows.into_iter());
-            learned.take(sample(mean), flows.into_iter());
+            learned.take(sample(mean(&flows)), flows.into_iter());
         }
         let [cheap, dear, _] = of(&learned);
         assert!((dear / cheap - 2.0).abs() < 0.2, "{}", dear / cheap);
