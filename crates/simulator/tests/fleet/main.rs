@@ -6,6 +6,7 @@ mod files;
 mod optimum;
 mod queueing;
 mod scaling;
+mod traces;
 
 use std::path::Path;
 use std::sync::Arc;
