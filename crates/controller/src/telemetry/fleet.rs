@@ -244,6 +244,23 @@ mod tests {
     }
 
     #[test]
+    fn own_times_of_a_class_are_the_means_over_the_calls_of_all_its_operations() {
+        let mut directory = Directory::default();
+        let cart = directory.place("cart").unwrap();
+        let mut seen =
+            paths(&[("GET /cart/{id}", 1.0, &[("cart", 1.0)]), ("shop.Cart/Add", 1.0, &[("cart", 1.0)])]);
+        let own = |mean_s, calls| OwnTime { mean_s, calls };
+        seen.apis[0].own_times = vec![("cart".into(), own(0.010, 30.0)), ("nobody".into(), own(1.0, 1.0))];
+        seen.apis[1].own_times = vec![("cart".into(), own(0.030, 10.0))];
+        let all = directory.own_times(&seen.apis.iter().collect::<Vec<_>>());
+        let [(service, found)] = all.into_iter().collect::<Vec<_>>()[..] else {
+            panic!("only the cart is known")
+        };
+        assert_eq!(service, cart);
+        assert!((found.mean_s - 0.015).abs() < 1e-12 && (found.calls - 40.0).abs() < 1e-12, "{found:?}");
+    }
+
+    #[test]
     fn signals_are_what_was_told_since() {
         let mut directory = Directory::default();
         directory.place("cart");

@@ -117,21 +117,20 @@ impl Costs {
     }
 
     /// Takes in what traces tell of each caller, in order, where callers call so often. What a call costs in the mean stays what it was.
-    pub fn tell(&mut self, own: impl Iterator<Item = OwnTime>, flows: impl Iterator<Item = f64> + Clone) {
-        if self.apis.len() < 2 {
+    pub fn tell(&mut self, own: &[OwnTime], flows: impl Iterator<Item = f64> + Clone) {
+        let callers = self.cost.len();
+        let known = || own.iter().take(callers).enumerate().filter(|(_, own)| own.calls >= TOLD);
+        // Every step asks, and few bring news.
+        if self.apis.len() < 2 || known().all(|(a, own)| self.base[a] == own.mean_s) {
             return;
         }
         let mean = self.mean(flows.clone());
-        let (mut changed, mut turned) = (false, false);
-        for (a, own) in own.take(self.cost.len()).enumerate().filter(|(_, own)| own.calls >= TOLD) {
-            changed |= self.base[a] != own.mean_s;
+        let mut turned = false;
+        for (a, own) in known() {
             self.base[a] = own.mean_s;
             if !std::mem::replace(&mut self.told[a], true) {
                 (turned, self.cost[a]) = (true, 1.0);
             }
-        }
-        if !changed {
-            return;
         }
         let told = || (0..self.cost.len()).filter(|&a| self.told[a]);
         let usual = told().map(|a| self.base[a]).sum::<f64>() / told().count() as f64;
@@ -308,7 +307,7 @@ mod tests {
 
         // The third was called too seldom to be told about: it is taken to be as the others are in the mean.
         let told = [own(0.02), own(0.06), OwnTime { mean_s: 9.0, calls: 3.0 }];
-        learned.tell(told.into_iter(), usual.into_iter());
+        learned.tell(&told, usual.into_iter());
         let [cheap, dear, rare] = of(&learned);
         assert!(
             (dear / cheap - 3.0).abs() < 1e-9 && (rare / cheap - 2.0).abs() < 1e-9,
@@ -321,7 +320,7 @@ mod tests {
         let mut rng = seeded(1, 0);
         for _ in 0..1_000 {
             let flows = [100.0, 50.0, 10.0].map(|calls| calls * rng.random_range(0.7..1.3));
-            learned.tell(told.into_iter(), flows.into_iter());
+            learned.tell(&told, flows.into_iter());
             learned.take(sample(mean(&flows)), flows.into_iter());
         }
         let [cheap, dear, _] = of(&learned);

@@ -210,7 +210,7 @@ impl Service {
         if self.costs.callers(seen.users) {
             self.tally = Tally::default();
         }
-        self.costs.tell(seen.own_times.iter().copied(), seen.flows.iter().copied());
+        self.costs.tell(seen.own_times, seen.flows.iter().copied());
         let settled = seen.settled && wait_s.is_none_or(|wait| wait <= 4.0 * seen.patience_s);
         let busy = seen.signal.utilization.or(waits.then_some(1.0));
         match seen.signal.served_per_s {

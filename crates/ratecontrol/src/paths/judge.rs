@@ -27,21 +27,29 @@ pub enum Entry {
 /// A service that a request visited, and how often.
 pub type Visited = (NameId, u32);
 
+/// A request, as its trace shows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Where it entered,
+    pub operation: Operation,
+    /// and how sure that is.
+    pub entry: Entry,
+    /// Whether it ended in an error.
+    pub failed: bool,
+    /// The services that it visited, in order of their numbers, each once.
+    pub visited: &'a [Visited],
+    /// Those of them of which it is known how long they worked for it, likewise.
+    pub worked: &'a [Worked],
+}
+
 /// What a trace is asked for.
 pub trait Verdict {
     /// Where requests enter, if the operator says so.
     fn is_entry(&self, service: NameId) -> Option<bool>;
     /// Somebody in the fleet called this operation.
     fn inner(&mut self, operation: Operation);
-    /// A request that entered there and visited these services, of which these worked so long for it; in order of their numbers, each once.
-    fn request(
-        &mut self,
-        operation: Operation,
-        entry: Entry,
-        failed: bool,
-        visited: &[Visited],
-        worked: &[Worked],
-    );
+    /// A request.
+    fn request(&mut self, request: &Request<'_>);
     /// So many spans of nobody's request: where it entered is not known.
     fn unplaced(&mut self, spans: usize);
     /// So many spans came twice.
@@ -237,8 +245,13 @@ impl Judge {
         self.worked.clear();
         self.own_times.add(spans, &self.places, members, &mut self.worked);
         let span = &spans[entry as usize];
-        let operation = Operation { service: span.service, name: span.operation };
-        verdict.request(operation, how, span.failed, &self.visited, &self.worked);
+        verdict.request(&Request {
+            operation: Operation { service: span.service, name: span.operation },
+            entry: how,
+            failed: span.failed,
+            visited: &self.visited,
+            worked: &self.worked,
+        });
     }
 }
 
@@ -266,14 +279,8 @@ mod tests {
         fn inner(&mut self, operation: Operation) {
             self.inner.push(operation.service);
         }
-        fn request(
-            &mut self,
-            operation: Operation,
-            entry: Entry,
-            failed: bool,
-            visited: &[Visited],
-            worked: &[Worked],
-        ) {
+        fn request(&mut self, request: &Request<'_>) {
+            let Request { operation, entry, failed, visited, worked } = *request;
             self.worked.extend(worked);
             self.requests.push((operation.service, entry, failed, visited.to_vec()));
         }

@@ -3,11 +3,10 @@
 use plimsoll_core::Nanos;
 
 use super::api::Room;
-use super::judge::{Entry, Judge, Operation, Verdict, Visited};
+use super::judge::{Entry, Judge, Operation, Request, Verdict};
 use super::names::{NameId, Names, REST, Seeded};
 use super::open::{Fate, Held, Open};
 use super::operations::Operations;
-use super::own::Worked;
 use super::view::{Figures, Paths, view};
 use super::{Limits, Span};
 
@@ -151,14 +150,8 @@ impl Verdict for Known {
         (usage.inner, usage.seen) = (usage.inner + 1.0, self.clock);
     }
 
-    fn request(
-        &mut self,
-        operation: Operation,
-        entry: Entry,
-        failed: bool,
-        visited: &[Visited],
-        worked: &[Worked],
-    ) {
+    fn request(&mut self, request: &Request<'_>) {
+        let Request { operation, entry, failed, visited, worked } = *request;
         let place = self.operations.place(operation, self.clock, &mut self.room);
         let usage = self.operations.at(place);
         usage.seen = self.clock;

@@ -155,7 +155,9 @@ impl Driver {
     /// Lets the controller see what came since it last did, and set rates.
     pub fn control(&mut self) {
         let now = self.fleet.now();
-        if let Some(told) = self.traces.tell(&self.fleet) {
+        if self.rates.is_some()
+            && let Some(told) = self.traces.tell(&self.fleet)
+        {
             self.topology = std::mem::take(&mut self.topology).with_own_times(told);
         }
         let seen = self.signals.look(&mut self.fleet);
