@@ -11,7 +11,7 @@
 //! call in a count, and no service of a path.
 //!
 //! **Times.** Clocks of a fleet are apart by minutes, so what spans say of when they were is held against spans of the same service only:
-//! that tells how long it worked by itself ([`own`]). When something arrived is known without that.
+//! that tells how long it worked by itself (`own`). When something arrived is known without that.
 //!
 //! **Everything is bounded** by [`Limits`], hostile senders included: names, operations, open spans, branches. What does not fit counts
 //! to `other`, and what is used stays while what is not makes room.
