@@ -95,6 +95,21 @@ install_training() { ci/training.sh install; }
 have_sdks() { ci/sdk.sh check; }
 install_sdks() { ci/sdk.sh install; }
 
+# linted COMMAND...: what it has cargo compile of the workspace is compiled by clippy's driver, which does as rustc does and lints: warnings are
+# errors, and what the tests run is compiled once rather than checked and then compiled.
+linted() {
+  if have_clippy >/dev/null 2>&1; then
+    local -x RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__
+  fi
+  "$@"
+}
+
+# lightly COMMAND...: what it has cargo compile runs for seconds, and is optimised as much as that is worth.
+lightly() {
+  local -x CARGO_PROFILE_RELEASE_OPT_LEVEL=1
+  "$@"
+}
+
 # tests ARGUMENTS...: cargo test, remembering the id of every test that passed. Of a few that fail, those of real processes on a machine that is
 # shared may have been disturbed: they are run once more, by themselves, and told of at the end.
 tests() {

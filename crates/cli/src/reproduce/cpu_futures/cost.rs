@@ -2,7 +2,7 @@
 //! and how long it takes to ask how a task fares.
 //!
 //! Pairs of runs, with it and without; the suite runs on every CPU at once. A machine that shares its cores with others is half as fast for
-//! some seconds, then as fast as it is again. So the two of a pair take turns every third of a second, while the recording goes on or is
+//! some seconds, then as fast as it is again. So the two of a pair take turns every two thirds of a second, while the recording goes on or is
 //! stopped, and of the differences between two turns the middle half counts: who else came or went in between is not among it. How long a run
 //! takes by the clock is shown without that, and says little where others use the machine or its host. What counts is processor time: what the
 //! suite takes more of it, for caches that were cooled, and all that the recording takes of the CPUs, which the suite would have had. On a
@@ -25,9 +25,9 @@ use crate::processes::{Process, directory, plimsoll};
 use crate::reproduce::machine::ran_s;
 
 const PAIRS: usize = 30;
-/// Turns of each run of a pair, and rounds of the suite in a turn: three or four readings.
-const TURNS: usize = 36;
-const ROUNDS: u64 = 2;
+/// Turns of each run of a pair, and rounds of the suite in a turn: six or seven readings.
+const TURNS: usize = 18;
+const ROUNDS: u64 = 4;
 /// Threads of a host that have nothing to do.
 const IDLE: usize = 200;
 /// It has found them by then.
@@ -55,14 +55,17 @@ pub fn cost(_: Settings) -> Result<Findings, String> {
     }
     let directory = directory()?;
     let record = directory.path().join("record");
-    let mut recording = Recording::start(&record)?;
+    // By BPF where that can be.
+    let reader = Herald::new(Options::default())?.cost().reader;
+    let mut recording = Recording::start(reader, &record)?;
     // Its memory is there from now on.
     suite();
-    let (mut slowdowns, mut longer) = (Vec::new(), Vec::new());
-    for pair in 0..PAIRS {
-        eprintln!("cost: pair {} of {PAIRS}", pair + 1);
+    let (mut slowdowns, mut recorded, mut longer) = (Vec::new(), Vec::new(), Vec::new());
+    for number in 1..=PAIRS {
         let pair = one_pair(&mut recording)?;
+        eprintln!("cost: pair {number} of {PAIRS}, slowdown {:.2} %", 100.0 * pair.slowdown);
         slowdowns.push(100.0 * pair.slowdown);
+        recorded.push(100.0 * pair.recording);
         longer.push(100.0 * pair.longer);
     }
     drop(recording);
@@ -72,11 +75,12 @@ pub fn cost(_: Settings) -> Result<Findings, String> {
     let query = query_us()?;
     let rows = vec![
         Row::at_most(
-            "slowdown of a suite that computes, mean of pairs, %",
+            format!("slowdown of a suite that computes, mean of pairs, read by {reader}, %"),
             PAPER_SLOWDOWN_PCT,
             mean(&slowdowns),
         ),
         Row::no_more("its upper 95 % bound", SLOWDOWN_PCT, upper(&slowdowns)),
+        Row::beside("of the mean, what the recording takes itself", None, Some(mean(&recorded))),
         Row::beside("by the clock, mean, %", None, Some(mean(&longer))),
         Row::beside("by the clock, upper 95 % bound", None, Some(upper(&longer))),
         Row::at_most("a query, us", PAPER_QUERY_US, query),
@@ -100,6 +104,8 @@ fn upper(slowdowns: &[f64]) -> f64 {
 struct Pair {
     /// Processor time.
     slowdown: f64,
+    /// Of that, what the recording has had.
+    recording: f64,
     /// Time by the clock.
     longer: f64,
 }
@@ -123,10 +129,8 @@ fn one_pair(recording: &mut Recording) -> Result<Pair, String> {
         }
         more.push(of_turn[1] / of_turn[0] - 1.0);
     }
-    Ok(Pair {
-        slowdown: middle_half(&mut more) + recording_s / suite_s[0],
-        longer: took_s[1] / took_s[0] - 1.0,
-    })
+    let recording = recording_s / suite_s[0];
+    Ok(Pair { slowdown: middle_half(&mut more) + recording, recording, longer: took_s[1] / took_s[0] - 1.0 })
 }
 
 /// The mean of the middle half of all.
@@ -140,9 +144,9 @@ fn middle_half(all: &mut [f64]) -> f64 {
 struct Recording(Process);
 
 impl Recording {
-    fn start(into: &Path) -> Result<Recording, String> {
+    fn start(reader: &str, into: &Path) -> Result<Recording, String> {
         let mut command = plimsoll()?;
-        command.args(["top", "--for", "1h", "--record"]).arg(into);
+        command.args(["top", "--for", "1h", "--reader", reader, "--record"]).arg(into);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let process = Process::start(command)?;
         std::thread::sleep(BEGINS);
