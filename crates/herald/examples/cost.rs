@@ -51,8 +51,8 @@ fn main() {
 
 fn measure(mut herald: Herald, seconds: f64) {
     let (mut cpu, mut passed, mut readings) = (Duration::ZERO, Duration::ZERO, 0);
-    // Until those who sleep are known to.
-    for _ in 0..30 {
+    // Until those who sleep are known to, and to have for long.
+    for _ in 0..120 {
         herald.wait();
         herald.sample();
     }

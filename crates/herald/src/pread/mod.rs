@@ -23,11 +23,7 @@ use crate::scene::Scene;
 /// Threads that are taken in at one reading. Those beyond have their turn at the next one.
 const MOST_NEW: usize = 1_000;
 
-/// Those who sleep are read once in so many readings, as long as nobody seems to have woken up: what they do meanwhile is in their counters.
-const TURNS: u32 = 3;
-/// Whoever was not read for so long is read in any case.
-const LONGEST: Nanos = Nanos::from_millis(250);
-/// So many more than are known to be ready to run are somebody who has.
+/// So many more than are known to be ready to run are somebody who has woken up before it was read again.
 const SOMEBODY: f64 = 0.5;
 /// From one time that all threads are told of to the next; else those alone that are not as they were.
 const BETWEEN_ALL: Nanos = Nanos::from_secs(1);
@@ -69,11 +65,9 @@ impl Pread {
     pub fn read(&mut self, now: Nanos, scene: &mut Scene) {
         let load = self.describer.proc.text("loadavg").ok().and_then(Load::parse);
         scene.news.begin(now.since(self.all_told_at) >= BETWEEN_ALL);
-        self.turn = (self.turn + 1) % TURNS;
+        self.turn = self.turn.wrapping_add(1);
         let turn = self.turn;
-        self.read_counters(now, scene, |thread| {
-            !thread.is_still(now) || thread.id.tid % TURNS == turn || now.since(thread.read_at) >= LONGEST
-        });
+        self.read_counters(now, scene, |thread| thread.is_in_turn(turn, now));
         // This thread itself is ready to run, too.
         let ready = load.as_ref().map_or(f64::INFINITY, |load| load.runnable.saturating_sub(1) as f64);
         if ready > waiting::explained(&self.threads, now) + SOMEBODY {

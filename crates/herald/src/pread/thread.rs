@@ -14,8 +14,10 @@ use crate::proc::Proc;
 const BETWEEN_GLANCES: Nanos = Nanos::from_secs(1);
 /// From one description to the next.
 const BETWEEN_DESCRIPTIONS: Nanos = Nanos::from_secs(30);
-/// Who has done nothing for so long is read in its turn only.
-const STILL: Nanos = Nanos::from_secs(2);
+/// Who has done nothing for so long is read once in so many readings, as long as nobody seems to have woken up, and whenever it was not for
+/// so long: what it does meanwhile is in its counters.
+const SELDOM: [(Nanos, u32, Nanos); 2] =
+    [(Nanos::from_secs(10), 10, Nanos::from_millis(950)), (Nanos::from_secs(2), 3, Nanos::from_millis(250))];
 /// The part of the time for which a thread must have run or waited to count as one that wants to run all the time.
 const HUNGRY: f64 = 0.8;
 /// That is looked back on for so long at least, and for twice that at most: of one that has a slice now and then most of its wait is told only by
@@ -149,9 +151,12 @@ impl Thread {
         Ok(())
     }
 
-    /// Whether it has done nothing for long.
-    pub fn is_still(&self, now: Nanos) -> bool {
-        now.since(self.moved_at) >= STILL && self.waits_since.is_none()
+    /// Whether its counters are to be read in this turn of all.
+    pub fn is_in_turn(&self, turn: u32, now: Nanos) -> bool {
+        let still = if self.waits_since.is_some() { Nanos::ZERO } else { now.since(self.moved_at) };
+        SELDOM.iter().find(|(least, ..)| still >= *least).is_none_or(|&(_, turns, longest)| {
+            self.id.tid.wrapping_add(turn) % turns == 0 || now.since(self.read_at) >= longest
+        })
     }
 
     /// Whether it has made progress, and may have begun to wait long before the reading.
@@ -326,6 +331,32 @@ mod tests {
         thread.note(times(3, 1), ms(300));
         thread.note(times(5, 2), ms(400));
         assert_eq!((thread.sample().run_ns, thread.sample().wait_ns), (ms(105).0, ms(52).0));
+    }
+
+    #[test]
+    fn the_longer_it_has_slept_the_more_seldom_it_is_read() {
+        let mut thread = thread();
+        let mut readings = Vec::new();
+        for turn in 1..=300 {
+            let now = ms(100 * u64::from(turn));
+            if thread.is_in_turn(turn, now) {
+                thread.note(Times::default(), now);
+                readings.push(turn);
+            }
+        }
+        let between = |from, to| readings.iter().filter(|turn| (from..to).contains(*turn)).count();
+        assert_eq!(between(1, 20), 19);
+        assert!((26..=28).contains(&between(20, 100)), "{readings:?}");
+        assert!((20..=21).contains(&between(100, 301)), "{readings:?}");
+        // Whoever reads seldom reads all.
+        assert!((31..=60).all(|second| {
+            let wanted = thread.is_in_turn(second, ms(1_000 * u64::from(second)));
+            thread.note(Times::default(), ms(1_000 * u64::from(second)));
+            wanted
+        }));
+        // And it is at once as often as any other that it does something, or waits.
+        thread.found(true, ms(60_000));
+        assert!((0..10).all(|turn| thread.is_in_turn(turn, ms(60_100))));
     }
 
     fn looked_at(runs: impl Fn(u64) -> bool) -> (Vec<u64>, Vec<u64>) {

@@ -51,7 +51,9 @@ pub fn find(
     let unexplained = usize::try_from(runnable.saturating_sub(1 + explained)).unwrap_or(usize::MAX);
     let mut left = (4_usize.saturating_mul(unexplained) + throttled).clamp(CHECKED.0, CHECKED.1);
     let start = *next;
-    for recent in [true, false] {
+    // Who has slept for long is looked at where somebody is missing.
+    let whom: &[bool] = if unexplained > 0 { &[true, false] } else { &[true] };
+    for &recent in whom {
         for step in 0..threads.len() {
             let at = (start + step) % threads.len();
             let thread = &mut threads[at];

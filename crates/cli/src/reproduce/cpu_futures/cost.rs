@@ -30,8 +30,8 @@ const TURNS: usize = 18;
 const ROUNDS: u64 = 4;
 /// Threads of a host that have nothing to do.
 const IDLE: usize = 200;
-/// It has found them by then.
-const BEGINS: Duration = Duration::from_secs(3);
+/// It has found them by then, and knows that they sleep.
+const BEGINS: Duration = Duration::from_secs(12);
 /// Student's t for the mean of so many pairs, at 95 % from both sides.
 const T: f64 = 2.05;
 const QUERIES: u32 = 100_000;
