@@ -9,11 +9,13 @@
 //! | --- | --- |
 //! | `costs` | learns what a call of each API costs a service |
 //! | `service` | learns what a service can do, and says how much load it may take |
+//! | `rows` | says which services of a cluster bind, and how much room each has |
 //! | `plan` | makes a linear programme of a cluster, and rates of its solution |
 //! | `simplex` | solves it |
 
 mod costs;
 mod plan;
+mod rows;
 mod service;
 mod simplex;
 
@@ -27,6 +29,7 @@ use crate::rates::{Rates, Why};
 use crate::topology::{ApiId, OwnTime, ServiceId};
 
 use plan::{Demand, Plan};
+use rows::Touched;
 use service::{FULL, Goal, LOST_S, Seen, Service};
 
 /// What may be set of the model.
@@ -50,8 +53,6 @@ impl Default for Settings {
 const HOLD: f64 = 0.92;
 /// An API is limited once it shall get less than this part of what is sent: what is less off than that is noise.
 const CLEARLY: f64 = 0.97;
-/// A service that is filled beyond this part of its room keeps others out.
-const ALL: f64 = 0.99;
 /// A limit is lifted once this many steps running there was room for all that is sent.
 const SURE: u8 = 2;
 
@@ -112,18 +113,6 @@ struct Limits {
     for_it: bool,
     /// The priority of the most important of them.
     first: Option<u32>,
-}
-
-/// A service that those of a cluster call, and the load that it has
-#[derive(Clone, Copy, Debug)]
-struct Touched {
-    service: ServiceId,
-    /// by others, who are not decided about here,
-    others: f64,
-    /// by those of the cluster as things are,
-    now: f64,
-    /// and if all of them were let in.
-    most: f64,
 }
 
 impl Model {
@@ -295,81 +284,6 @@ impl Model {
     fn knows(&self, service: ServiceId, view: &View<'_>) -> bool {
         view.knows(service) && self.services[service.index()].is_learned()
     }
-
-    /// The rows of a cluster's plan: the services that could be too full, each of which may take the load that `allowed` says.
-    fn bind(&mut self, view: &View<'_>, rates: &Rates, allowed: impl Fn(&Service) -> f64) {
-        const NOWHERE: u32 = u32::MAX;
-        self.place.resize(view.topology.services(), NOWHERE);
-        self.touched.clear();
-        for demand in &self.plan.demands {
-            let first = view.topology.first_pair(demand.api);
-            let comes = self.comes(demand.api, rates.get(demand.api));
-            for (&(service, _), weight) in view.topology.uses(demand.api).iter().zip(&self.weight[first..]) {
-                let place = &mut self.place[service.index()];
-                if *place == NOWHERE {
-                    *place = self.touched.len() as u32;
-                    let others = self.load[service.index()];
-                    self.touched.push(Touched { service, others, now: 0.0, most: 0.0 });
-                }
-                let touched = &mut self.touched[*place as usize];
-                let admitted = self.apis[demand.api.index()].admitted;
-                touched.others -= weight * comes;
-                touched.now += weight * demand.current.max(admitted);
-                touched.most += weight * demand.most;
-            }
-        }
-        let services = &self.services;
-        let room = |touched: &Touched| {
-            // Of whom nothing is known nothing is expected, but that it could do what it does now.
-            if !view.knows(touched.service) {
-                return touched.now * view.relaxed();
-            }
-            let service = &services[touched.service.index()];
-            let room = |allowed: f64| (allowed - touched.others.max(0.0)).max(0.0);
-            if service.held {
-                return room(allowed(service));
-            }
-            // That it would be overloaded is a guess: that takes nothing away from anybody, and so gives no more than it thinks there is.
-            room(allowed(service).min(1.0)).max(touched.now)
-        };
-        self.touched.iter().for_each(|touched| self.place[touched.service.index()] = NOWHERE);
-        self.touched.retain(|touched| view.remembers(touched.service) && touched.most > room(touched));
-        let apis = self.plan.demands.len();
-        for (row, touched) in self.touched.iter().enumerate() {
-            self.place[touched.service.index()] = row as u32;
-            self.plan.rhs.push(room(touched));
-        }
-        self.plan.rows.resize(self.touched.len() * apis, 0.0);
-        for (column, demand) in self.plan.demands.iter().enumerate() {
-            let first = view.topology.first_pair(demand.api);
-            for (&(service, _), &weight) in view.topology.uses(demand.api).iter().zip(&self.weight[first..]) {
-                let row = self.place[service.index()];
-                if row != NOWHERE {
-                    self.plan.rows[row as usize * apis + column] = weight;
-                }
-            }
-        }
-        self.touched.iter().for_each(|touched| self.place[touched.service.index()] = NOWHERE);
-    }
-
-    /// The service that keeps an API from getting more: the fullest of those that it calls. Of several that are full, one that is overloaded.
-    fn bottleneck(&self, column: usize) -> Option<ServiceId> {
-        let apis = self.plan.demands.len();
-        let filled = |row: usize| {
-            let load = &self.plan.rows[row * apis..][..apis];
-            let used: f64 = load.iter().zip(&self.plan.rates).map(|(load, rate)| load * rate).sum();
-            used / self.plan.rhs[row].max(1e-9)
-        };
-        let calls = (0..self.touched.len()).filter(|row| self.plan.rows[row * apis + column] > 0.0);
-        let rank = |row: usize| {
-            let (filled, service) = (filled(row), self.touched[row].service);
-            (filled > ALL && self.services[service.index()].held, filled)
-        };
-        let ranked = calls.map(|row| (rank(row), self.touched[row].service));
-        ranked
-            .max_by(|((a, full_a), _), ((b, full_b), _)| a.cmp(b).then(full_a.total_cmp(full_b)))
-            .map(|(_, service)| service)
-    }
 }
 
 impl RateController for Model {
@@ -406,6 +320,9 @@ impl RateController for Model {
         self.gather(cluster, view, rates);
         self.bind(view, rates, Service::allowed);
         self.plan.solve();
+        if self.be_careful(view, rates) {
+            self.plan.solve();
+        }
         for column in 0..self.plan.demands.len() {
             let (Demand { api, most, .. }, rate) = (self.plan.demands[column], self.plan.rates[column]);
             let known = &mut self.apis[api.index()];

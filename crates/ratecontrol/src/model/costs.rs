@@ -28,6 +28,8 @@ const RARE: f64 = 0.01;
 const FORGET_S: f64 = 60.0;
 /// Samples that are off by more than this, and by more than chance, count as a change of the service.
 const OFF: f64 = 0.15;
+/// By such a sample calls may cost up to this many times what was known.
+const SUSPECTED: f64 = 3.0;
 /// The squared deviations, beyond that of service times, of what a sample says from what it should: measuring is not exact.
 const INEXACT: f64 = 0.02 * 0.02;
 /// Squared coefficient of variation of a call's work and of when it is counted, taken together: that of exponential times, and again.
@@ -60,8 +62,8 @@ pub(super) struct Costs {
     cost: Vec<f64>,
     covariance: Vec<f64>,
     unit: Option<f64>,
-    /// Whether the last sample was far off, and to which side.
-    off: Option<bool>,
+    /// How many times what it should be the last sample was, if that was far off.
+    off: Option<f64>,
     /// The part of each of the work as the base has it, and what that comes to for a call.
     share: Vec<f64>,
     work: f64,
@@ -75,7 +77,13 @@ impl Costs {
         let place = if self.apis.is_empty() { Some(0) } else { self.apis.binary_search(&api).ok() };
         let known = place.and_then(|place| Some(self.cost.get(place)? * self.base.get(place)?));
         let cost = known.unwrap_or_else(|| self.usual());
-        self.unit.map(|unit| unit * cost)
+        self.unit.map(|unit| unit * cost * self.suspected())
+    }
+
+    /// How many times what is known calls may cost by the last sample. One that is far off may be chance; until the next tells nobody is let in by
+    /// what may not be true any more.
+    fn suspected(&self) -> f64 {
+        self.off.map_or(1.0, |off| off.clamp(1.0, SUSPECTED))
     }
 
     /// Whether there was a sample.
@@ -152,8 +160,22 @@ impl Costs {
     /// The load that a call was to be in the mean by what is known, where callers call so often.
     pub fn mean(&mut self, flows: impl Iterator<Item = f64>) -> Option<f64> {
         self.shares(flows);
-        let unit = self.unit?;
+        let unit = self.unit? * self.suspected();
         Some(unit * self.work * dot(&self.share, &self.cost))
+    }
+
+    /// How far off that may be, as a part of it: a mix that was never seen is known as little as who has more of it than before.
+    pub fn unsure(&self, flows: impl Iterator<Item = f64> + Clone) -> f64 {
+        let n = self.cost.len();
+        if self.covariance.len() != n * n {
+            return 0.0;
+        }
+        let work = || flows.clone().zip(&self.base).map(|(flow, base)| flow * base);
+        let expected: f64 = work().zip(&self.cost).map(|(work, cost)| work * cost).sum();
+        let of_row = |row: &[f64]| work().zip(row).map(|(work, with)| work * with).sum::<f64>();
+        let variance: f64 =
+            self.covariance.chunks_exact(n.max(1)).zip(work()).map(|(row, work)| work * of_row(row)).sum();
+        if expected > 0.0 { variance.max(0.0).sqrt() / expected } else { 0.0 }
     }
 
     /// Learns from a sample of a step in which callers called so often.
@@ -187,11 +209,11 @@ impl Costs {
         let (up, ratio) = (surprise > 0.0, mean / unit / expected);
         if ratio.max(1.0 / ratio) > 1.0 + OFF && surprise.abs() > 2.5 * variance.sqrt() {
             let sure = sample.full && surprise > 4.0 * variance.sqrt();
-            if sure || self.off == Some(up) {
+            if sure || self.off.is_some_and(|off| (off > 1.0) == up) {
                 self.unit = Some(unit * ratio);
                 self.off = None;
             } else {
-                self.off = Some(up);
+                self.off = Some(ratio);
             }
             return;
         }
@@ -328,6 +350,19 @@ mod tests {
     }
 
     #[test]
+    fn a_mix_that_was_not_seen_is_known_less_than_one_that_was() {
+        let mut learned = Costs::default();
+        learned.callers(&users(2));
+        let usual = [100.0, 100.0];
+        (0..100).for_each(|_| learned.take(sample(0.001), usual.into_iter()));
+        let [seen, other] = [usual, [100.0, 0.0]].map(|flows| learned.unsure(flows.into_iter()));
+        assert!(seen < 0.04 && other > 0.1, "{seen} {other}");
+        learned.take(sample(0.001), [100.0, 0.0].into_iter());
+        let after = learned.unsure([100.0, 0.0].into_iter());
+        assert!(after < 0.5 * other, "{after} after {other}");
+    }
+
+    #[test]
     fn a_service_that_loses_instances_costs_all_its_callers_more() {
         let mut learned = Costs::default();
         learned.callers(&users(2));
@@ -345,12 +380,20 @@ mod tests {
     }
 
     #[test]
-    fn one_odd_sample_changes_nothing() {
+    fn one_odd_sample_is_allowed_for_until_the_next() {
         let mut learned = Costs::default();
         learned.callers(&users(1));
         (0..20).for_each(|_| learned.take(sample(0.001), [10.0].into_iter()));
-        learned.take(sample(0.1), [10.0].into_iter());
-        assert!((learned.of(api(0)).unwrap() - 0.001).abs() < 1e-9);
+        let takes = |learned: &mut Costs, mean| {
+            learned.take(sample(mean), [10.0].into_iter());
+            learned.of(api(0)).unwrap()
+        };
+        assert!((takes(&mut learned, 0.1) - 0.003).abs() < 1e-9, "three times as much at most");
+        assert!((takes(&mut learned, 0.001) - 0.001).abs() < 1e-9);
+        assert!(
+            (takes(&mut learned, 0.0001) - 0.001).abs() < 1e-9,
+            "nobody is let in for one that is too good"
+        );
     }
 
     #[test]

@@ -179,6 +179,11 @@ impl Service {
         self.costs.of(api).map(|cost| cost * self.calls())
     }
 
+    /// How far off the load may be, as a part of it, where callers call so often.
+    pub fn unsure(&self, flows: impl Iterator<Item = f64> + Clone) -> f64 {
+        self.costs.unsure(flows)
+    }
+
     /// Calls that come for each that is expected.
     fn calls(&self) -> f64 {
         (self.came / self.due).clamp(0.1, 10.0)
@@ -247,10 +252,13 @@ impl Service {
         };
         self.waiting = self.wait_s.zip(per_busy).map(|(wait, per_s)| wait * per_s);
         let quiet = busy.is_none_or(|busy| busy < QUIET);
+        // What was let in only now has not come yet.
+        let changed = (seen.expected_per_s - self.expected).abs();
+        let steady = changed <= NEARLY * seen.expected_per_s.max(self.expected);
         let nearly = (served_per_s / (seen.expected_per_s * self.calls()) - 1.0).abs() < NEARLY;
         let grew = match (self.waiting, before) {
             (Some(waiting), Some(before)) => waiting - before,
-            _ if self.wait_s.is_none() && !full && !was_full && (quiet || nearly) => 0.0,
+            _ if self.wait_s.is_none() && !full && !was_full && ((steady && quiet) || nearly) => 0.0,
             _ => return,
         };
         if settled && seen.expected_per_s > 0.0 {
