@@ -77,12 +77,12 @@ impl Costs {
         let place = if self.apis.is_empty() { Some(0) } else { self.apis.binary_search(&api).ok() };
         let known = place.and_then(|place| Some(self.cost.get(place)? * self.base.get(place)?));
         let cost = known.unwrap_or_else(|| self.usual());
-        self.unit.map(|unit| unit * cost * self.suspected())
+        self.unit.map(|unit| unit * cost)
     }
 
-    /// How many times what is known calls may cost by the last sample. One that is far off may be chance; until the next tells nobody is let in by
-    /// what may not be true any more.
-    fn suspected(&self) -> f64 {
+    /// How many times what is known calls may cost by the last sample. One that is far off may be chance; until the next tells, nobody is to be let
+    /// in by what may not be true any more.
+    pub fn suspected(&self) -> f64 {
         self.off.map_or(1.0, |off| off.clamp(1.0, SUSPECTED))
     }
 
@@ -160,7 +160,7 @@ impl Costs {
     /// The load that a call was to be in the mean by what is known, where callers call so often.
     pub fn mean(&mut self, flows: impl Iterator<Item = f64>) -> Option<f64> {
         self.shares(flows);
-        let unit = self.unit? * self.suspected();
+        let unit = self.unit?;
         Some(unit * self.work * dot(&self.share, &self.cost))
     }
 
@@ -380,20 +380,17 @@ mod tests {
     }
 
     #[test]
-    fn one_odd_sample_is_allowed_for_until_the_next() {
+    fn one_odd_sample_is_suspected_until_the_next() {
         let mut learned = Costs::default();
         learned.callers(&users(1));
         (0..20).for_each(|_| learned.take(sample(0.001), [10.0].into_iter()));
-        let takes = |learned: &mut Costs, mean| {
+        let mut suspected = |mean| {
             learned.take(sample(mean), [10.0].into_iter());
-            learned.of(api(0)).unwrap()
+            assert!((learned.of(api(0)).unwrap() - 0.001).abs() < 1e-9, "and changes nothing");
+            learned.suspected()
         };
-        assert!((takes(&mut learned, 0.1) - 0.003).abs() < 1e-9, "three times as much at most");
-        assert!((takes(&mut learned, 0.001) - 0.001).abs() < 1e-9);
-        assert!(
-            (takes(&mut learned, 0.0001) - 0.001).abs() < 1e-9,
-            "nobody is let in for one that is too good"
-        );
+        assert_eq!([0.1, 0.001, 0.0001].map(&mut suspected), [3.0, 1.0, 1.0]);
+        assert!((suspected(0.002) - 2.0).abs() < 1e-9);
     }
 
     #[test]

@@ -86,7 +86,7 @@ impl Model {
     }
 
     /// What callers cost together is known of the mix that comes. Where the plan makes one of which less is known, a service has less room by
-    /// that, until it was seen. Whether there is such a service.
+    /// that, until it was seen; and so it has where calls may cost more by now. Whether there is such a service.
     pub(super) fn be_careful(&mut self, view: &View<'_>, rates: &Rates) -> bool {
         self.place.resize(view.topology.services().max(view.topology.apis().len()), NOWHERE);
         let columns = self.plan.demands.iter().enumerate();
@@ -104,7 +104,7 @@ impl Model {
             let others = touched.others.max(0.0);
             let least = if service.held { 0.0 } else { touched.now };
             let rhs = &mut self.plan.rhs[row];
-            let room = ((*rhs + others) / (1.0 + more) - others).max(least);
+            let room = ((*rhs + others) / (service.suspected() * (1.0 + more)) - others).max(least);
             is_less |= room < *rhs;
             *rhs = rhs.min(room);
         }

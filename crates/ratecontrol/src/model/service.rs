@@ -184,6 +184,11 @@ impl Service {
         self.costs.unsure(flows)
     }
 
+    /// How many times what is known the load may be, by what was seen but once.
+    pub fn suspected(&self) -> f64 {
+        self.costs.suspected()
+    }
+
     /// Calls that come for each that is expected.
     fn calls(&self) -> f64 {
         (self.came / self.due).clamp(0.1, 10.0)
