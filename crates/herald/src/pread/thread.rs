@@ -23,6 +23,10 @@ const HUNGRY: f64 = 0.8;
 /// That is looked back on for so long at least, and for twice that at most: of one that has a slice now and then most of its wait is told only by
 /// the next slice.
 const LOOK_BACK: Nanos = Nanos::from_secs(1);
+/// From one time that a thread is asked how often it sleeps to the next.
+const BETWEEN_ASKING: Nanos = Nanos::from_millis(500);
+/// One that computes gives up its CPU by itself less often than once in so many turns.
+const MOSTLY: u64 = 10;
 /// A wait that is worth the cost of finding out about it.
 const LONG: Nanos = Nanos::from_millis(20);
 
@@ -92,6 +96,18 @@ pub struct Did {
     marks: [Mark; 2],
     /// Since when the counters do not say what it does: it sleeps, or has been waiting since.
     untold_since: Nanos,
+    /// When it was last asked how often it slept, how often it had by then, and how many times it had been given a CPU.
+    asked: Option<Asked>,
+    /// Whether it gives up its CPU by itself now and then.
+    sleeps: bool,
+}
+
+/// What a thread was found to have done by then.
+#[derive(Clone, Copy)]
+struct Asked {
+    at: Nanos,
+    slept: u64,
+    turns: u64,
 }
 
 impl Did {
@@ -124,6 +140,8 @@ impl Thread {
                 busy: 0.0,
                 marks: [Mark { at: now, wanted_ns: 0 }; 2],
                 untold_since: now,
+                asked: None,
+                sleeps: false,
             }),
         }
     }
@@ -166,7 +184,24 @@ impl Thread {
 
     /// Whether it wanted to run all the time when it was last seen to have made progress.
     pub fn is_hungry(&self) -> bool {
-        self.did.busy >= HUNGRY
+        self.did.busy >= HUNGRY && !self.did.sleeps
+    }
+
+    /// Whether it is to be asked how often it sleeps: one that waits for most of the time may do so for a slice, or for one after the other. The
+    /// counters do not tell.
+    pub fn may_sleep(&self, now: Nanos) -> bool {
+        self.did.busy >= HUNGRY && self.did.asked.is_none_or(|asked| now.since(asked.at) >= BETWEEN_ASKING)
+    }
+
+    /// So many times it has given up its CPU by itself.
+    pub fn slept(&mut self, slept: u64, now: Nanos) {
+        let did = &mut *self.did;
+        let Asked { slept: slept_before, turns: turns_before, .. } =
+            did.asked.unwrap_or(Asked { at: now, slept: 0, turns: 0 });
+        let turns = did.times.turns.saturating_sub(turns_before);
+        // Whoever computes may have to wait for a page or a lock, too.
+        did.sleeps = MOSTLY * slept.saturating_sub(slept_before) > turns;
+        did.asked = Some(Asked { at: now, slept, turns: did.times.turns });
     }
 
     fn note(&mut self, times: Times, now: Nanos) {
@@ -308,6 +343,29 @@ mod tests {
             thread.found(true, ms(began + 300));
             assert!(turn == 0 || thread.sample().wait_ns == ms(of_before + 12 + 190).0, "turn {turn}");
         }
+    }
+
+    /// One that has a CPU for 3 ms in 70, and sleeps for 7 of those, wants to run for most of the time, too.
+    #[test]
+    fn nor_has_one_that_sleeps_between_two_slices_waited_since_the_last() {
+        let mut thread = thread();
+        for turn in 1..=20_u64 {
+            thread.note(Times { turns: turn, ..times(3 * turn, 60 * turn) }, ms(70 * turn));
+            if thread.may_sleep(ms(70 * turn)) {
+                thread.slept(turn, ms(70 * turn));
+            }
+        }
+        assert!(!thread.is_hungry());
+        thread.found(true, ms(1_440));
+        assert_eq!(thread.sample().wait_ns, ms(1_200).0, "it waits from now on");
+        // As soon as it only computes, it is hungry again.
+        for turn in 21..=40_u64 {
+            thread.note(Times { turns: turn, ..times(3 * turn, 67 * turn) }, ms(70 * turn));
+            if thread.may_sleep(ms(70 * turn)) {
+                thread.slept(20, ms(70 * turn));
+            }
+        }
+        assert!(thread.is_hungry());
     }
 
     #[test]

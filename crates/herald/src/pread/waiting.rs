@@ -6,7 +6,7 @@ use plimsoll_core::Nanos;
 use plimsoll_cpufutures::{Group, TaskId};
 
 use super::thread::Thread;
-use crate::parse::Stat;
+use crate::parse::{Stat, status};
 use crate::proc::Proc;
 
 /// States that are read at one reading: at least, and at most, besides those who are known to wait.
@@ -90,6 +90,11 @@ fn check(thread: &mut Thread, now: Nanos, proc: &mut Proc) -> bool {
     let TaskId { pid, tid, started } = thread.id;
     let stat = proc.text(format_args!("{pid}/task/{tid}/stat")).ok().and_then(Stat::parse);
     let ready = stat.is_some_and(|(_, stat)| stat.state == b'R' && stat.started == started);
+    if ready && thread.may_sleep(now) {
+        let text = proc.text(format_args!("{pid}/task/{tid}/status"));
+        let slept = text.ok().and_then(|text| status(text, "voluntary_ctxt_switches")?.parse().ok());
+        slept.into_iter().for_each(|slept| thread.slept(slept, now));
+    }
     thread.found(ready, now);
     ready
 }
