@@ -173,7 +173,7 @@ impl Thread {
     pub fn is_in_turn(&self, turn: u32, now: Nanos) -> bool {
         let still = if self.waits_since.is_some() { Nanos::ZERO } else { now.since(self.moved_at) };
         SELDOM.iter().find(|(least, ..)| still >= *least).is_none_or(|&(_, turns, longest)| {
-            self.id.tid.wrapping_add(turn) % turns == 0 || now.since(self.read_at) >= longest
+            self.id.tid.wrapping_add(turn).is_multiple_of(turns) || now.since(self.read_at) >= longest
         })
     }
 
