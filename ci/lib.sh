@@ -104,12 +104,6 @@ linted() {
   "$@"
 }
 
-# lightly COMMAND...: what it has cargo compile runs for seconds, and is optimised as much as that is worth.
-lightly() {
-  local -x CARGO_PROFILE_RELEASE_OPT_LEVEL=1
-  "$@"
-}
-
 # tests ARGUMENTS...: cargo test, remembering the id of every test that passed. Of a few that fail, those of real processes on a machine that is
 # shared may have been disturbed: they are run once more, by themselves, and told of at the end.
 tests() {

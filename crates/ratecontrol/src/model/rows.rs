@@ -32,6 +32,7 @@ pub(super) struct Touched {
 impl Model {
     /// The rows of a cluster's plan: the services that could be too full, each of which may take the load that `allowed` says.
     pub(super) fn bind(&mut self, view: &View<'_>, rates: &Rates, allowed: impl Fn(&Service) -> f64) {
+        // By service here, and by API where columns are looked up.
         self.place.resize(view.topology.services().max(view.topology.apis().len()), NOWHERE);
         self.touched.clear();
         for demand in &self.plan.demands {
@@ -88,7 +89,6 @@ impl Model {
     /// What callers cost together is known of the mix that comes. Where the plan makes one of which less is known, a service has less room by
     /// that, until it was seen; and so it has where calls may cost more by now. Whether there is such a service.
     pub(super) fn be_careful(&mut self, view: &View<'_>, rates: &Rates) -> bool {
-        self.place.resize(view.topology.services().max(view.topology.apis().len()), NOWHERE);
         let columns = self.plan.demands.iter().enumerate();
         columns.for_each(|(column, demand)| self.place[demand.api.index()] = column as u32);
         let mut is_less = false;
