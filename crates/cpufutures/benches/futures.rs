@@ -60,6 +60,7 @@ fn main() {
                 id: TaskId { pid: at as u32 / 8, tid: at as u32, started: 1 },
                 run_ns: 0,
                 wait_ns: 0,
+                born: None,
                 policy: Policy::Normal,
                 nice: (at % 7) as i8,
                 group: (at % groups) as u32,

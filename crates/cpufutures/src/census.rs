@@ -12,12 +12,13 @@ use crate::usage::{Spent, Usage, WINDOW};
 /// every half a minute.
 const GAP: Nanos = Nanos::from_secs(60);
 
-/// Who, and its counters in nanoseconds.
+/// Who, its counters in nanoseconds, and when it started, where that is known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     pub id: TaskId,
     pub run_ns: u64,
     pub wait_ns: u64,
+    pub born: Option<Nanos>,
 }
 
 /// What is told of the threads at one time.
@@ -135,7 +136,7 @@ impl<K: Known> Census<K> {
         if self.alive < self.members.len() {
             self.forget();
         }
-        new.into_iter().for_each(|sample| self.admit(sample, elapsed));
+        new.into_iter().for_each(|sample| self.admit(sample, now, elapsed));
         self.find_out(places[1].is_some());
         places
     }
@@ -180,8 +181,9 @@ impl<K: Known> Census<K> {
         true
     }
 
-    fn admit(&mut self, sample: &K::Sample, elapsed: Nanos) {
+    fn admit(&mut self, sample: &K::Sample, now: Nanos, elapsed: Nanos) {
         let reading = K::reading(sample);
+        let age = reading.born.map(|born| now.since(born));
         if self.index.contains_key(&reading.id) {
             return; // twice in one sample
         }
@@ -194,7 +196,7 @@ impl<K: Known> Census<K> {
         self.active.push(self.members.len() as u32);
         self.members.push(Member {
             id: reading.id,
-            usage: Usage::new(&reading, &self.timeline, elapsed),
+            usage: Usage::new(&reading, age, &self.timeline, elapsed),
             died: None,
             window: Spent::default(),
             demand: 0.0,

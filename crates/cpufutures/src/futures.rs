@@ -40,7 +40,7 @@ impl Known for Outlook {
     type Sample = TaskSample;
 
     fn reading(sample: &TaskSample) -> Reading {
-        Reading { id: sample.id, run_ns: sample.run_ns, wait_ns: sample.wait_ns }
+        Reading { id: sample.id, run_ns: sample.run_ns, wait_ns: sample.wait_ns, born: sample.born }
     }
 
     fn begin(sample: &TaskSample) -> Outlook {

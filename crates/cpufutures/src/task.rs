@@ -1,5 +1,7 @@
 //! What is sampled: threads, the groups in which they share the CPUs, and the host.
 
+use plimsoll_core::Nanos;
+
 /// The most CPUs that a host may have. Those beyond are left out.
 pub const MAX_CPUS: usize = 1024;
 
@@ -37,6 +39,8 @@ pub struct TaskSample {
     pub run_ns: u64,
     /// For how long it has been ready to run without running, in nanoseconds, the wait included that is going on.
     pub wait_ns: u64,
+    /// When it started, by the clock of the samples, where that is known.
+    pub born: Option<Nanos>,
     /// How it is scheduled.
     pub policy: Policy,
     /// -20 to 19.

@@ -58,7 +58,7 @@ impl Known for Prioritised {
     type Sample = PrioritySample;
 
     fn reading(sample: &PrioritySample) -> Reading {
-        Reading { id: sample.id, run_ns: sample.run_ns, wait_ns: sample.wait_ns }
+        Reading { id: sample.id, run_ns: sample.run_ns, wait_ns: sample.wait_ns, born: None }
     }
 
     fn begin(sample: &PrioritySample) -> Prioritised {

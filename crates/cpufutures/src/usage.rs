@@ -80,13 +80,14 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// A thread that is seen for the first time. If it cannot have done all that since the sample `elapsed` before, it is older,
-    /// and its window begins now; else it began since then.
-    pub fn new(sample: &Reading, timeline: &Timeline, elapsed: Nanos) -> Usage {
+    /// A thread that is seen for the first time, and is so old where that is known. If it is older than the sample `elapsed` before, or
+    /// cannot have done all that since, its window begins now; else it began since then.
+    pub fn new(sample: &Reading, age: Option<Nanos>, timeline: &Timeline, elapsed: Nanos) -> Usage {
         let done = sample.run_ns.saturating_add(sample.wait_ns);
-        let (run_ns, wait_ns, age) = if elapsed > Nanos::ZERO && done <= (elapsed + SLACK).0 {
-            // On average half a period ago, earlier if it did more than half a period's work.
-            (sample.run_ns as i64, sample.wait_ns as i64, Nanos(done.max(elapsed.0 / 2).min(elapsed.0)))
+        // Where it is not known: on average half a period.
+        let age = age.unwrap_or(Nanos(elapsed.0 / 2));
+        let (run_ns, wait_ns, age) = if elapsed > Nanos::ZERO && age.0.max(done) <= (elapsed + SLACK).0 {
+            (sample.run_ns as i64, sample.wait_ns as i64, Nanos(age.0.max(done)))
         } else {
             (0, 0, Nanos::ZERO)
         };

@@ -12,7 +12,7 @@ fn id(at: usize) -> TaskId {
 }
 
 fn sample(at: usize, run_ns: u64, wait_ns: u64) -> TaskSample {
-    TaskSample { id: id(at), run_ns, wait_ns, policy: Policy::Normal, nice: 0, group: 0, cpus: 0 }
+    TaskSample { id: id(at), run_ns, wait_ns, born: None, policy: Policy::Normal, nice: 0, group: 0, cpus: 0 }
 }
 
 /// Threads that run and wait so many ms in every 100, from `from` to `to` in periods.
@@ -136,6 +136,42 @@ fn a_new_thread_is_judged_by_its_life_and_a_dead_one_is_gone() {
     futures.sample(now(24), &host, &both(4)[..1]);
     assert!(futures.of(&id(7)).is_none() && futures.len() == 1 && futures.iter().count() == 1);
     assert!(of(&futures, 0).predicted_ms_per_s > 700.0, "what is left is its own: {:?}", of(&futures, 0));
+}
+
+/// Before, one that had slept since it was born was said to want up to a tenth more than it does.
+#[test]
+fn whose_birth_is_known_is_judged_by_all_its_life() {
+    let host = Host::plain(1);
+    let mut futures = Futures::new(Settings::default());
+    feed(&mut futures, &host, 0, 20, &[(20, 0)]);
+    let mut at = |ms: u64, born_ms: u64, run_ms: f64, wait_ms: f64| {
+        let known = sample(0, 5 * MS + 20 * MS * (ms / 100), 0);
+        let born = Some(Nanos::from_millis(born_ms));
+        let (run_ns, wait_ns) = ((run_ms * MS as f64) as u64, (wait_ms * MS as f64) as u64);
+        let new = |at| TaskSample { born, ..sample(at, run_ns, wait_ns) };
+        futures.sample(Nanos::from_millis(ms), &host, &[known, new(7)]);
+        of(&futures, 7)
+    };
+    // It runs for 15 ms in a hundred, waits for 50, and sleeps for 35.
+    for ms in (2_100..=3_300).step_by(100) {
+        let age = ms as f64 - 2_010.0;
+        let new = at(ms, 2_010, 0.15 * age, 0.5 * age);
+        assert!(close(new.desired_ms_per_s, 300.0), "at {ms}: {new:?}");
+    }
+}
+
+#[test]
+fn one_that_is_seen_late_is_judged_from_then_on() {
+    let host = Host::plain(1);
+    let mut futures = Futures::new(Settings::default());
+    feed(&mut futures, &host, 0, 20, &[(20, 0)]);
+    for step in 21..=23_u64 {
+        let known = sample(0, 5 * MS + 20 * MS * step, 0);
+        // It had slept for nearly all of its life, and computes from the first sample on that shows it.
+        let late = TaskSample { born: Some(Nanos::ZERO), ..sample(7, MS + 100 * MS * (step - 21), 0) };
+        futures.sample(Nanos(PERIOD.0 * step), &host, &[known, late]);
+    }
+    assert!(close(of(&futures, 7).actual_ms_per_s, 1_000.0), "{:?}", of(&futures, 7));
 }
 
 #[test]

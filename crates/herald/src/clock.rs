@@ -15,9 +15,13 @@ pub fn now() -> Nanos {
 }
 
 /// Nanoseconds since the host was started, by which the kernel tells when threads were born.
-#[cfg(feature = "bpf")]
-pub fn since_boot_ns() -> u64 {
-    read(ClockId::Boottime).0
+pub fn since_boot() -> Nanos {
+    read(ClockId::Boottime)
+}
+
+/// By the clock of [`now`], the time that is so long after the host was started, unless it was suspended since.
+pub fn after_boot(time: Nanos) -> Nanos {
+    Nanos(now().0.saturating_sub(since_boot().since(time).0))
 }
 
 /// The CPU time that the calling thread has used.

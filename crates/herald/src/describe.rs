@@ -4,7 +4,9 @@ use std::io;
 
 use plimsoll_core::Nanos;
 use plimsoll_cpufutures::{Host, Policy, TaskId};
+use rustix::param::clock_ticks_per_second;
 
+use crate::clock;
 use crate::groups::Groups;
 use crate::parse::Stat;
 use crate::proc::Proc;
@@ -32,6 +34,8 @@ pub struct Describer {
     sets: Sets,
     /// When the CPUs that are on line are looked at again.
     online_at: Nanos,
+    /// Of those in which `/proc` tells when a thread started.
+    tick: Nanos,
 }
 
 /// From one look at the CPUs that are on line to the next.
@@ -44,7 +48,14 @@ impl Describer {
     /// As of [`Proc::open`].
     pub fn new() -> Result<Describer, String> {
         let sets = Sets::new(scheduling::online());
-        Ok(Describer { proc: Proc::open()?, groups: Groups::find(), sets, online_at: Nanos::ZERO })
+        let tick = Nanos(1_000_000_000 / clock_ticks_per_second());
+        Ok(Describer { proc: Proc::open()?, groups: Groups::find(), sets, online_at: Nanos::ZERO, tick })
+    }
+
+    /// Between which times a thread started, by the clock of the readings: more than the tick is not known.
+    pub fn born(&self, id: TaskId) -> [Nanos; 2] {
+        let from = clock::after_boot(Nanos(id.started.saturating_mul(self.tick.0)));
+        [from, from + self.tick]
     }
 
     /// All about a thread.
@@ -86,5 +97,29 @@ impl Describer {
         }
         let sets = self.sets.list().to_vec();
         Host { online: sets[0].clone(), groups: self.groups.list().to_vec(), sets }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// The two clocks are read one after the other.
+    const SLACK: Nanos = Nanos::from_millis(5);
+
+    #[test]
+    fn a_birth_is_told_to_the_tick_by_the_clock_of_the_readings() {
+        let mut describer = Describer::new().expect("/proc");
+        let before = clock::now();
+        let mut child = Command::new("sleep").arg("60").spawn().expect("sleep");
+        let after = clock::now();
+        let described = describer.describe(after, child.id(), child.id());
+        let _ = child.kill();
+        let _ = child.wait();
+        let (id, ..) = described.expect("a child");
+        let [from, to] = describer.born(id);
+        assert!(before <= to + SLACK && from <= after + SLACK, "{before} {from} {to} {after}");
     }
 }

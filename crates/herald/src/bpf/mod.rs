@@ -56,6 +56,7 @@ pub struct Bpf {
 struct Known {
     id: TaskId,
     like: Like,
+    born: Nanos,
     scheduling: Scheduling,
     describe_at: Nanos,
     /// The last round that told of it.
@@ -67,7 +68,7 @@ impl Known {
     fn sample(&self, record: &Record) -> TaskSample {
         let Scheduling { policy, nice, group, cpus } = self.scheduling;
         let &Record { run_ns, wait_ns, .. } = record;
-        TaskSample { id: self.id, run_ns, wait_ns, policy, nice, group, cpus }
+        TaskSample { id: self.id, run_ns, wait_ns, born: Some(self.born), policy, nice, group, cpus }
     }
 }
 
@@ -101,7 +102,7 @@ impl Bpf {
     pub fn read(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
         let is_soon = self.round > 0 && now.since(self.read_at) <= SOON;
         let between = if self.has_missed { BETWEEN_ALL_IF_MISSED } else { BETWEEN_ALL };
-        let since_boot_ns = clock::since_boot_ns();
+        let since_boot_ns = clock::since_boot().0;
         self.buffer.clear();
         let lately = if is_soon && now.since(self.all_read_at) < between {
             self.programs.lately(&mut self.buffer)?
@@ -215,6 +216,7 @@ impl Bpf {
         let nice = like.nice.clamp(-20, 19) as i8;
         let scheduling = Scheduling { policy, nice, ..scheduling };
         scene.described.insert(id, Described { comm, policy, nice, ..described });
-        Some(Known { id, like, scheduling, describe_at, seen: self.round })
+        let born = clock::after_boot(Nanos(record.started_ns));
+        Some(Known { id, like, born, scheduling, describe_at, seen: self.round })
     }
 }

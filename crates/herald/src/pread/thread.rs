@@ -27,8 +27,9 @@ const LOOK_BACK: Nanos = Nanos::from_secs(1);
 const BETWEEN_ASKING: Nanos = Nanos::from_millis(500);
 /// One that computes gives up its CPU by itself less often than once in so many turns.
 const MOSTLY: u64 = 10;
-/// A wait that is worth the cost of finding out about it.
-const LONG: Nanos = Nanos::from_millis(20);
+/// A wait that is worth the cost of finding out about it: more than the ticks that one who runs may be behind, and little of what one has of a
+/// CPU that it shares with many.
+const LONG: Nanos = Nanos::from_millis(8);
 
 /// What is to be looked at again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +85,7 @@ pub struct Thread {
 pub struct Did {
     /// Its counters, where they are kept open. Such a file never shows another thread that was given the same number.
     pub file: Option<OwnedFd>,
+    born: Nanos,
     times: Times,
     /// What was counted before the counters began anew: a thread that replaces its process takes the number of the first one.
     before: Times,
@@ -133,6 +135,7 @@ impl Thread {
             is_new: true,
             did: Box::new(Did {
                 file,
+                born: now,
                 times: Times::default(),
                 before: Times::default(),
                 wait_ns: 0,
@@ -167,6 +170,14 @@ impl Thread {
         };
         self.note(times.ok_or(io::ErrorKind::InvalidData)?, now);
         Ok(())
+    }
+
+    /// It was born between these times, and was found ready to run or not when it was first read.
+    pub fn was_born(&mut self, [from, to]: [Nanos; 2], ready: bool) {
+        // What it did is all of its life where it has not slept since. Then a life that is told too short does no harm, and one that is told
+        // too long shows as time in which it did not want to run.
+        let never_slept = ready && self.is_hungry();
+        self.did.born = if never_slept { to } else { Nanos(from.0.midpoint(to.0)) };
     }
 
     /// Whether its counters are to be read in this turn of all.
@@ -264,7 +275,8 @@ impl Thread {
     pub fn sample(&self) -> TaskSample {
         let Scheduling { policy, nice, group, cpus } = self.did.scheduling;
         let run_ns = self.did.before.run_ns + self.did.times.run_ns;
-        TaskSample { id: self.id, run_ns, wait_ns: self.did.wait_ns, policy, nice, group, cpus }
+        let Did { wait_ns, born, .. } = *self.did;
+        TaskSample { id: self.id, run_ns, wait_ns, born: Some(born), policy, nice, group, cpus }
     }
 
     /// What is to be looked at now; that is not due again before its time has passed.
@@ -366,6 +378,21 @@ mod tests {
             }
         }
         assert!(thread.is_hungry());
+    }
+
+    #[test]
+    fn one_that_has_done_nothing_but_compute_is_not_said_to_be_older_than_it_may_be() {
+        let tick = [ms(90), ms(100)];
+        let born = |slept: u64, ready: bool| {
+            let mut thread = thread();
+            thread.note(Times { turns: 20, ..times(10, 40) }, Nanos::ZERO);
+            thread.slept(slept, Nanos::ZERO);
+            thread.was_born(tick, ready);
+            thread.sample().born
+        };
+        assert_eq!(born(0, true), Some(ms(100)));
+        assert_eq!(born(5, true), Some(ms(95)));
+        assert_eq!(born(0, false), Some(ms(95)));
     }
 
     #[test]

@@ -9,8 +9,8 @@ use super::thread::Thread;
 use crate::parse::{Stat, status};
 use crate::proc::Proc;
 
-/// States that are read at one reading: at least, and at most, besides those who are known to wait.
-const CHECKED: (usize, usize) = (8, 256);
+/// States that are read at one reading: at least, as who is hungry may sleep for once, and at most, besides those who are known to wait.
+const CHECKED: (usize, usize) = (2, 256);
 /// Whoever made progress since then is looked at before those who have slept for longer.
 const RECENT: Nanos = Nanos::from_secs(2);
 
@@ -85,8 +85,8 @@ fn has_quota(groups: &[Group], mut at: u32) -> bool {
     }
 }
 
-/// Reads the state of a thread that made no progress; returns whether it is ready to run.
-fn check(thread: &mut Thread, now: Nanos, proc: &mut Proc) -> bool {
+/// Reads the state of a thread that made no progress, or is new; returns whether it is ready to run.
+pub fn check(thread: &mut Thread, now: Nanos, proc: &mut Proc) -> bool {
     let TaskId { pid, tid, started } = thread.id;
     let stat = proc.text(format_args!("{pid}/task/{tid}/stat")).ok().and_then(Stat::parse);
     let ready = stat.is_some_and(|(_, stat)| stat.state == b'R' && stat.started == started);

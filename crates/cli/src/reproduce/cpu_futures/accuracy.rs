@@ -5,6 +5,7 @@
 //! second after (predicted), both by the kernel's CPU clock of its process, which the herald does not read. Whatever else the machine
 //! does is part of both, so it should be calm.
 
+use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
 use nix::sys::time::TimeSpec;
@@ -63,6 +64,15 @@ struct Case {
     hogs: usize,
     hogs_nice: i32,
     cpus: usize,
+}
+
+impl Display for Case {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Program { compute, sleep } = PROGRAMS[self.program];
+        let Case { nice, hogs, hogs_nice, cpus, .. } = self;
+        let (compute, all) = (compute.as_secs_f64() * 1e3, (compute + sleep).as_secs_f64() * 1e3);
+        write!(f, "{compute} ms in {all} at nice {nice} beside {hogs} hogs at {hogs_nice}, {cpus} CPUs")
+    }
 }
 
 /// The tasks of a case.
@@ -173,7 +183,9 @@ impl Bench {
         let judged = looks.iter().filter(|look| looks[0][0].0 + WATCHED >= look[0].0);
         let desired: Vec<f64> = judged.map(|look| look[0].2.desired_ms_per_s).collect();
         let desired = desired.iter().sum::<f64>() / desired.len() as f64;
-        errors.desired_pct.push(100.0 * (desired / self.alone[case.program] - 1.0).abs());
+        let desired_pct = 100.0 * (desired / self.alone[case.program] - 1.0);
+        eprintln!("accuracy-live: {case}: desired {desired_pct:+.1} %");
+        errors.desired_pct.push(desired_pct.abs());
         errors.predicted_pct.extend(predicted_pct(&looks));
         Ok(())
     }

@@ -32,6 +32,7 @@ impl Herald {
             id: id(task),
             run_ns: account.ran.0,
             wait_ns: account.waited.0,
+            born: None,
             policy: account.attributes.policy,
             nice: account.attributes.nice,
             group: account.attributes.group,
