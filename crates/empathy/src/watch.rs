@@ -169,8 +169,16 @@ mod tests {
     fn a_job_wants_while_it_is_paused_what_it_wanted_before() {
         const TICK: Nanos = Nanos::from_millis(100);
         let id = TaskId { pid: 7, tid: 7, started: 1 };
-        let mut task =
-            TaskSample { id, run_ns: 0, wait_ns: 0, born: None, policy: Policy::Normal, nice: 0, group: 0, cpus: 0 };
+        let mut task = TaskSample {
+            id,
+            run_ns: 0,
+            wait_ns: 0,
+            born: None,
+            policy: Policy::Normal,
+            nice: 0,
+            group: 0,
+            cpus: 0,
+        };
         let mut unpaused = Unpaused::new();
         unpaused.desired_ms_per_s(Nanos::ZERO, false, &Host::plain(1), &[task]);
         // It runs one tick in five, beside one as hungry as itself. What it waits to be stopped is not its own doing either.

@@ -78,7 +78,8 @@ impl Machine {
     pub fn start(&mut self, habit: Habit, nice: i8, group: u32, cpus: u32) -> TaskId {
         let tid = self.threads.len() as u32 + 1;
         let id = TaskId { pid: tid, tid, started: self.ticks };
-        let sample = TaskSample { id, run_ns: 0, wait_ns: 0, born: None, policy: Policy::Normal, nice, group, cpus };
+        let sample =
+            TaskSample { id, run_ns: 0, wait_ns: 0, born: None, policy: Policy::Normal, nice, group, cpus };
         self.threads.push(Thread {
             sample,
             habit,
