@@ -183,7 +183,6 @@ impl<K: Known> Census<K> {
 
     fn admit(&mut self, sample: &K::Sample, now: Nanos, elapsed: Nanos) {
         let reading = K::reading(sample);
-        let age = reading.born.map(|born| now.since(born));
         if self.index.contains_key(&reading.id) {
             return; // twice in one sample
         }
@@ -191,6 +190,7 @@ impl<K: Known> Census<K> {
             self.left_out += 1;
             return;
         }
+        let age = reading.born.map(|born| now.since(born));
         self.alive += 1;
         self.index.insert(reading.id, self.members.len());
         self.active.push(self.members.len() as u32);

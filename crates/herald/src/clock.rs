@@ -21,7 +21,7 @@ pub fn since_boot() -> Nanos {
 
 /// By the clock of [`now`], the time that is so long after the host was started, unless it was suspended since.
 pub fn after_boot(time: Nanos) -> Nanos {
-    Nanos(now().0.saturating_sub(since_boot().since(time).0))
+    now().since(since_boot().since(time))
 }
 
 /// The CPU time that the calling thread has used.

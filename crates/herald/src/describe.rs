@@ -52,6 +52,12 @@ impl Describer {
         Ok(Describer { proc: Proc::open()?, groups: Groups::find(), sets, online_at: Nanos::ZERO, tick })
     }
 
+    /// In which tick that was that is so long after the host was started, as `/proc` has it.
+    #[cfg(feature = "bpf")]
+    pub fn started(&self, since_boot: Nanos) -> u64 {
+        since_boot.0 / self.tick.0
+    }
+
     /// Between which times a thread started, by the clock of the readings: more than the tick is not known.
     pub fn born(&self, id: TaskId) -> [Nanos; 2] {
         let from = clock::after_boot(Nanos(id.started.saturating_mul(self.tick.0)));

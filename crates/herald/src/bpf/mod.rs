@@ -13,7 +13,6 @@ use std::collections::HashMap;
 
 use plimsoll_core::Nanos;
 use plimsoll_cpufutures::{TaskId, TaskSample};
-use rustix::param::clock_ticks_per_second;
 
 use self::programs::{Programs, Tally};
 use self::record::{Like, Record};
@@ -49,7 +48,6 @@ pub struct Bpf {
     all_read_at: Nanos,
     /// There are others than those that are known.
     has_missed: bool,
-    ns_per_tick: u64,
 }
 
 /// A thread, as it was last described.
@@ -91,7 +89,6 @@ impl Bpf {
             read_at_since_boot_ns: 0,
             all_read_at: Nanos::ZERO,
             has_missed: false,
-            ns_per_tick: 1_000_000_000 / clock_ticks_per_second(),
         })
     }
 
@@ -144,7 +141,7 @@ impl Bpf {
     }
 
     fn id(&self, record: &Record) -> TaskId {
-        TaskId { pid: record.pid, tid: record.tid, started: record.started_ns / self.ns_per_tick }
+        TaskId { pid: record.pid, tid: record.tid, started: self.describer.started(Nanos(record.started_ns)) }
     }
 
     /// Takes note of a thread, which may have the number of one that ended.

@@ -137,8 +137,10 @@ impl Pread {
             let mut thread = Thread::new(id, scheduling, file, now);
             let _ = thread.read(now, &mut self.describer.proc);
             // Of those who were there before all readings it does not matter when they were born.
-            let ready = self.turn > 0 && waiting::check(&mut thread, now, &mut self.describer.proc);
-            thread.was_born(self.describer.born(id), ready);
+            if self.turn > 0 {
+                let ready = waiting::check(&mut thread, now, &mut self.describer.proc);
+                thread.was_born(self.describer.born(id), ready);
+            }
             scene.tasks.push(thread.sample());
             self.threads.push(thread);
         }

@@ -85,7 +85,7 @@ pub struct Thread {
 pub struct Did {
     /// Its counters, where they are kept open. Such a file never shows another thread that was given the same number.
     pub file: Option<OwnedFd>,
-    born: Nanos,
+    born: Option<Nanos>,
     times: Times,
     /// What was counted before the counters began anew: a thread that replaces its process takes the number of the first one.
     before: Times,
@@ -135,7 +135,7 @@ impl Thread {
             is_new: true,
             did: Box::new(Did {
                 file,
-                born: now,
+                born: None,
                 times: Times::default(),
                 before: Times::default(),
                 wait_ns: 0,
@@ -177,7 +177,7 @@ impl Thread {
         // What it did is all of its life where it has not slept since. Then a life that is told too short does no harm, and one that is told
         // too long shows as time in which it did not want to run.
         let never_slept = ready && self.is_hungry();
-        self.did.born = if never_slept { to } else { Nanos(from.0.midpoint(to.0)) };
+        self.did.born = Some(if never_slept { to } else { Nanos(from.0.midpoint(to.0)) });
     }
 
     /// Whether its counters are to be read in this turn of all.
@@ -276,7 +276,7 @@ impl Thread {
         let Scheduling { policy, nice, group, cpus } = self.did.scheduling;
         let run_ns = self.did.before.run_ns + self.did.times.run_ns;
         let Did { wait_ns, born, .. } = *self.did;
-        TaskSample { id: self.id, run_ns, wait_ns, born: Some(born), policy, nice, group, cpus }
+        TaskSample { id: self.id, run_ns, wait_ns, born, policy, nice, group, cpus }
     }
 
     /// What is to be looked at now; that is not due again before its time has passed.
