@@ -226,5 +226,12 @@ fn sentries_come_with_the_load_share_the_servers_and_go_with_it() {
     let (left, drained) = (places("leaving the port to other sentries"), places("msg=draining"));
     assert_eq!((left.len(), drained.len()), (2, 2), "{log}");
     assert!(left[0] < drained[0] && left[1] < drained[1], "nobody stops accepting before: {log}");
+    assert!(upstream.peak() <= WORKERS as u32, "{} of {WORKERS} workers at once", upstream.peak());
+
+    // Who is left has all workers again, and uses them: long requests, as a sentry with a fifth of a slow core has not always
+    // so many short ones under way.
+    let load = Load::renewing(address, 30, "/1500", |_| 1);
+    load.more(60);
+    load.stop();
     assert_eq!(upstream.peak(), WORKERS as u32, "all workers were used, and never more");
 }
