@@ -44,14 +44,14 @@ fn stat_is_read_as_written(name: &[u8], stat: Stat) {
         Policy::Batch => 3,
         Policy::Idle => 5,
     };
-    let Stat { state, parent, session, nice, started, .. } = stat;
+    let Stat { state, parent, session, nice, threads, started, .. } = stat;
     let mut written = b"1 (".to_vec();
     written.extend(name);
     written.extend(b") ");
     written.push(state);
     written.extend(format!(" {parent} 1 {session}").bytes());
     written.extend(" 0".repeat(12).bytes());
-    written.extend(format!(" {nice} 1 0 {started}").bytes());
+    written.extend(format!(" {nice} {threads} 0 {started}").bytes());
     written.extend(" 0".repeat(18).bytes());
     written.extend(format!(" {policy} 0\n").bytes());
     // What is no character of its own was no state of the kernel's.

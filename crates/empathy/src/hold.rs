@@ -1,5 +1,6 @@
 //! The plan, applied to the job: sets its share, pauses it and lets it go on. Whatever must be put back, the guard learns first.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::io;
 
@@ -8,7 +9,7 @@ use crate::levers::group::{self, Group};
 use crate::levers::scheduling::{Scheduling, each_thread, set_nice};
 use crate::levers::{autogroup, stop};
 use crate::plan::{Pause, Plan, Share};
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::rights::Raise;
 use crate::tree::Tree;
 use crate::undo::Undo;
@@ -240,7 +241,9 @@ impl Hold {
         let Some(of) = of else { return Ok(true) };
         if shared && !self.session_noted {
             let was = autogroup::nice(of.pid).map_err(|error| format!("the session's weight: {error}"))?;
-            self.guard.will(Undo::Autogroup { of, nice: before_anybody(was) });
+            if let Some(session) = process::stat(of.pid).map(|stat| stat.session) {
+                self.guard.will(Undo::Autogroup { of, session, nice: before_anybody(was) });
+            }
             self.session_noted = true;
         }
         match autogroup::set_nice(of.pid, nice) {
@@ -252,9 +255,18 @@ impl Hold {
 
     fn renice(&mut self, nice: i32) -> Result<bool, String> {
         let raise = Raise::of(self.running.map_or(std::process::id() as i32, |root| root.pid));
-        // What was set here can be taken back; who could not be is left as it is.
-        let set_nice =
-            |tid, is: Scheduling| if raise.can_put_back(&is) { set_nice(tid, nice) } else { Ok(()) };
+        // What was set here can be taken back; who could not be is left as it is, and so is a program that has become another user's.
+        let (set, refused) = (Cell::new(false), Cell::new(false));
+        let set_nice = |tid, is: Scheduling| {
+            if !raise.can_put_back(&is) {
+                return Ok(());
+            }
+            match set_nice(tid, nice) {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => refused.set(true),
+                done => set.set(done.map(|()| true)?),
+            }
+            Ok(())
+        };
         if self.level.is_none()
             && let Some(root) = self.running
         {
@@ -266,8 +278,11 @@ impl Hold {
             let processes: Vec<Process> = self.tree.processes().collect();
             each_thread(|| processes.clone(), |tid| set_nice(tid, Scheduling::of(tid)?))
         }
-        .map(|()| true)
-        .map_err(|error| format!("nice {nice}: {error}"))
+        .map_err(|error| format!("nice {nice}: {error}"))?;
+        if refused.get() && !set.get() {
+            return Err(format!("nice {nice}: may not be set for any thread of the job"));
+        }
+        Ok(true)
     }
 
     /// The processes of the job now.
@@ -287,7 +302,8 @@ impl Hold {
         self.paused
     }
 
-    /// Pauses the job. Where it is paused already, says so to the guard once more, and stops what has escaped.
+    /// Pauses the job. Where it is paused already, says so to the guard once more, and stops what has escaped, or what the guard let go
+    /// on meanwhile.
     ///
     /// # Errors
     /// What could not be done. Then it runs.
@@ -295,14 +311,19 @@ impl Hold {
         match &self.plan.pause {
             Pause::Group(group) => {
                 self.guard.paused();
-                if !self.paused {
-                    group.freeze(true).map_err(|error| format!("{}: {error}", group.dir().display()))?;
-                }
+                group.freeze(true).map_err(|error| format!("{}: {error}", group.dir().display()))?;
             }
             Pause::Stop => self.stop_all(),
         }
         self.paused = true;
         Ok(())
+    }
+
+    /// To be called a few times a second while the job may be paused: looks at it may be further apart than the guard's patience.
+    pub fn confirm(&mut self) {
+        if self.paused {
+            self.guard.paused();
+        }
     }
 
     fn stop_all(&mut self) {

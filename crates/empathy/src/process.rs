@@ -25,6 +25,17 @@ impl Process {
         stat(self.pid).is_some_and(|stat| stat.started == self.started && !stat.has_ended())
     }
 
+    /// What it does, as `R`, `S` or `T`; where its first thread has ended and others go on, what one of those does. Nothing where it is
+    /// there no more.
+    pub fn state(&self) -> Option<u8> {
+        let first = stat(self.pid).filter(|stat| stat.started == self.started)?;
+        if first.has_ended() || !first.is_over() {
+            return Some(first.state);
+        }
+        let others = self.threads().into_iter().filter_map(stat);
+        others.filter(|other| !other.is_over()).map(|other| other.state).next()
+    }
+
     /// The numbers of its threads, in no order.
     pub fn threads(&self) -> Vec<i32> {
         numbers(&format!("/proc/{}/task", self.pid))

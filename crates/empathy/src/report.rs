@@ -18,6 +18,8 @@ pub struct Report {
     pub means: String,
     /// Better means that were not allowed, and what is missing for them.
     pub missing: Vec<String>,
+    /// Why it was not held back to the end, if it was not.
+    pub lost: Option<String>,
     /// How long it was watched, in seconds.
     pub elapsed_s: f64,
     /// What became of the job.
@@ -97,11 +99,17 @@ impl Tally {
     }
 
     /// The bill.
-    pub fn close(mut self, worst: Option<f64>, own_cpu_s: f64, exit_code: Option<u8>) -> Report {
+    pub fn close(
+        mut self,
+        worst: Option<f64>,
+        lost: Option<String>,
+        own_cpu_s: f64,
+        exit_code: Option<u8>,
+    ) -> Report {
         let job = &mut self.report.job;
         job.slowdown = if job.ran_s > 0.0 { (self.desired_s / job.ran_s).max(1.0) } else { 1.0 };
         job.worst_slowdown_10s = worst;
-        Report { own_cpu_s, exit_code, ..self.report }
+        Report { lost, own_cpu_s, exit_code, ..self.report }
     }
 }
 
@@ -147,7 +155,7 @@ mod tests {
         tally.add(&seen);
         // Nobody waited, whatever was taken in the second before.
         tally.add(&Seen { others_waited: Nanos::ZERO, ..seen });
-        let report = tally.close(None, 0.0, None);
+        let report = tally.close(None, None, 0.0, None);
         assert!((report.others.taken_s - 0.4).abs() < 1e-9, "{report:?}");
         assert_eq!(report.others.waited_s, 8.0);
     }

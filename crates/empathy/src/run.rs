@@ -122,7 +122,7 @@ fn try_run(options: Options) -> Result<u8, NotStarted> {
     }
     // Who looks late is told wrong shares, and gives the job what is not its due. Nobody else has this priority: all are started.
     let _ = rustix::process::setpriority_process(None, OWN_NICE);
-    let mut ride = Ride::new(options.want, hold, child, running, options.quiet);
+    let mut ride = Ride::new(options.want, hold, child, running);
     let code = ride.until_the_end(&signals);
     let report = ride.end(child.map(|_| code));
     if !options.quiet {
@@ -182,11 +182,12 @@ struct Ride {
     tally: Tally,
     /// Until when the job is left in peace.
     grace_until: Nanos,
-    quiet: bool,
+    /// Why it is not looked after any more.
+    lost: Option<String>,
 }
 
 impl Ride {
-    fn new(want: Want, hold: Hold, child: Option<i32>, running: Option<Process>, quiet: bool) -> Ride {
+    fn new(want: Want, hold: Hold, child: Option<i32>, running: Option<Process>) -> Ride {
         // Where its share is set it need not be.
         let pauses = want == Want::IdleOnly || hold.levels().is_none();
         let watch = Watch::new(pauses)
@@ -209,8 +210,18 @@ impl Ride {
         };
         let running = running.map(|process| (process, pidfd(process)));
         let grace_until = Nanos(0);
-        let mut ride =
-            Ride { hold, child, ended: None, running, watch, control, must_idle, tally, grace_until, quiet };
+        let mut ride = Ride {
+            hold,
+            child,
+            ended: None,
+            running,
+            watch,
+            control,
+            must_idle,
+            tally,
+            grace_until,
+            lost: None,
+        };
         ride.idle();
         ride
     }
@@ -248,6 +259,7 @@ impl Ride {
                 _ => {}
             }
             self.idle();
+            self.hold.confirm();
             if self.watch.as_ref().is_none_or(|watch| watch.next_in().is_zero()) {
                 self.look();
             }
@@ -321,28 +333,25 @@ impl Ride {
         let pids = self.hold.pids();
         let seen = watch.look(&pids, paused);
         self.tally.add(&seen);
-        let done = match &mut self.control {
-            Control::IdleOnly(control) => {
-                let runs = control.runs(now, &seen);
-                run_or_pause(&mut self.hold, runs || now < self.grace_until)
-            }
-            Control::Share(control) => {
-                let level = control.level(self.hold.level(), &seen);
-                self.hold.set(level).map(drop)
-            }
-            Control::Pauses(control) => {
-                let runs = control.runs(&seen);
-                run_or_pause(&mut self.hold, runs || now < self.grace_until)
-            }
-            Control::Nothing => Ok(()),
+        // The account is kept on, whatever becomes of it.
+        let (runs, level) = match &mut self.control {
+            Control::IdleOnly(control) => (control.runs(now, &seen), None),
+            Control::Share(control) => (true, Some(control.level(self.hold.level(), &seen))),
+            Control::Pauses(control) => (control.runs(&seen), None),
+            Control::Nothing => return,
+        };
+        if self.lost.is_some() {
+            return;
+        }
+        let done = match level {
+            Some(level) => self.hold.set(level).map(drop),
+            None => run_or_pause(&mut self.hold, runs || now < self.grace_until),
         };
         if let Err(why) = done {
+            say(format_args!("the job is not held back any more: {why}"));
             // It goes on with what is in force.
-            if !self.quiet {
-                say(why);
-            }
-            self.control = Control::Nothing;
             self.hold.resume();
+            self.lost = Some(why);
         }
     }
 
@@ -357,7 +366,7 @@ impl Ride {
             _ => None,
         };
         self.hold.release();
-        self.tally.close(worst, clock::own_cpu_s(), exit_code)
+        self.tally.close(worst, self.lost, clock::own_cpu_s(), exit_code)
     }
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::levers::scheduling::{Scheduling, each_thread};
 use crate::levers::{autogroup, group, stop};
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::tree::Tree;
 
 /// Tries at an autogroup, which takes one change each tenth of a second.
@@ -35,8 +35,10 @@ pub enum Undo {
     },
     /// The group of a session was so.
     Autogroup {
-        /// One of the session's processes.
+        /// One of the session's processes, which may have gone by then,
         of: Process,
+        /// and which session it is, for there may be others.
+        session: i32,
         /// Its nice value.
         nice: i32,
     },
@@ -113,8 +115,10 @@ impl Undos {
                 Undo::Thread { thread, was } if thread.lives() => _ = was.set(thread.pid),
                 Undo::Thread { .. } => {}
                 Undo::Heirs { root, was, not } => heirs(*root, *was, not, &self.job, &threads),
-                Undo::Autogroup { of, nice } if of.lives() => regroup(of.pid, *nice),
-                Undo::Autogroup { .. } => {}
+                Undo::Autogroup { of, session, nice } => {
+                    // Of whoever may not be written to another may be.
+                    members(*session, *of).any(|pid| regroup(pid, *nice));
+                }
                 Undo::Group { dir, home } => group::dissolve(dir, |pid| self.home(dir, home, pid)),
                 // With its group.
                 Undo::Member { .. } => {}
@@ -151,14 +155,26 @@ fn heirs(root: Process, was: Scheduling, not: &[i32], job: &[Process], known: &H
     });
 }
 
-fn regroup(pid: i32, nice: i32) {
+/// A session's processes: that one, and whoever else is left of it.
+fn members(session: i32, of: Process) -> impl Iterator<Item = i32> {
+    // The number is another session's once nobody is left of this one: its leader is younger then.
+    let is_another = Process::of(session).is_some_and(|leader| leader.started > of.started);
+    let others = if is_another { Vec::new() } else { process::all() };
+    let is_of_it =
+        move |pid: &i32| process::stat(*pid).is_some_and(|stat| stat.session == session && !stat.has_ended());
+    of.lives().then_some(of.pid).into_iter().chain(others.into_iter().filter(is_of_it))
+}
+
+/// Whether it is in force.
+fn regroup(pid: i32, nice: i32) -> bool {
     for _ in 0..TRIES {
         match autogroup::set_nice(pid, nice) {
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 // Interrupted by a signal it is shorter, and nobody minds.
                 let _ = nix::poll::poll(&mut [], PAUSE_MS);
             }
-            _ => return,
+            done => return done.is_ok(),
         }
     }
+    false
 }

@@ -201,6 +201,70 @@ fn without_its_guard_it_puts_back_itself() {
 }
 
 #[test]
+fn a_command_goes_on_when_yield_is_killed_and_nothing_is_left_behind() {
+    let mut yielding = Running::start(&mut yields(&["--idle-only", "--quiet", "--", "sleep", "60"]));
+    let (job, guard) = (yielding.find_program("sleep"), guard(&yielding));
+    yielding.signal(Signal::SIGKILL);
+    wait_for("the end of yield", || yielding.0.try_wait().unwrap());
+    wait_for("the end of the guard", || (!guard.lives()).then_some(()));
+    assert_eq!(groups_of(yielding.pid()), Vec::<String>::new());
+    assert!(job.lives() && job.state() != Some(b'T') && !own_groups(job.pid).contains("plimsoll-yield-"));
+    kill(Pid::from_raw(job.pid), Signal::SIGKILL).unwrap();
+}
+
+#[test]
+fn a_terminals_session_is_weighed_as_before_once_yield_is_killed() {
+    if !autogroup::enabled() {
+        eprintln!("not tested: needs autogroups");
+        return;
+    }
+    let terminal = nix::pty::openpty(None, None).unwrap();
+    let slave = || Stdio::from(terminal.slave.try_clone().unwrap());
+    // The shell goes on, as one does to which a command is lost; without rights, or a control group would be made.
+    let script =
+        format!("{} --idle-only --quiet -- sleep 60; sleep 61", env!("CARGO_BIN_EXE_plimsoll-yield"));
+    let mut shell = Command::new("setsid");
+    shell.args(["--ctty", "sh", "-c", &script]);
+    let mut shell = without_rights(shell);
+    let shell = Running::start(shell.stdin(slave()).stdout(slave()).stderr(slave()));
+    let job = shell.find_program("sleep");
+    wait_for("its least weight", || {
+        (autogroup::nice(shell.pid()).unwrap() == autogroup::LOWEST).then_some(())
+    });
+    let yielding = shell.find_program("plimsoll-yield");
+    kill(Pid::from_raw(yielding.pid), Signal::SIGKILL).unwrap();
+    wait_for("its weight of before", || (autogroup::nice(shell.pid()).unwrap() == 0).then_some(()));
+    assert!(job.lives(), "and the job goes on");
+    kill(Pid::from_raw(job.pid), Signal::SIGKILL).unwrap();
+}
+
+#[test]
+fn a_job_whose_first_thread_has_ended_is_held_too() {
+    let script = "import ctypes, os, threading\n\
+                  def burn():\n while True: pass\n\
+                  threading.Thread(target=burn).start()\n\
+                  ctypes.CDLL(None).syscall(60 if os.uname().machine == 'x86_64' else 93, 0)";
+    let mut job = Command::new("python3");
+    job.args(["-c", script]);
+    let Ok(job) = without_rights(job).spawn().map(Running) else {
+        eprintln!("not tested: needs python3");
+        return;
+    };
+    wait_for("the end of its first thread", || (state(job.pid()) == Some('Z')).then_some(()));
+    let process = Process::of(job.pid()).unwrap();
+    assert!(process.lives());
+
+    let _beside: Vec<Running> =
+        (0..4).map(|_| Running::start(Command::new("sh").args(["-c", HOG]))).collect();
+    let command = yields(&["--max-slowdown", "50", "--quiet", "--pid", &job.pid().to_string()]);
+    let mut yielding = Running::start(&mut without_rights(command));
+    wait_for("a pause", || (process.state() == Some(b'T')).then_some(()));
+    yielding.signal(Signal::SIGTERM);
+    assert_eq!(yielding.code(), 128 + 15);
+    assert!(matches!(process.state(), Some(b'R' | b'S')), "{:?}", process.state());
+}
+
+#[test]
 fn it_ends_when_the_running_job_does() {
     let mut job = Running::start(Command::new("sleep").arg("0.5"));
     let mut yielding =

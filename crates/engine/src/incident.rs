@@ -76,8 +76,9 @@ struct Sent {
     tries: u32,
     retry_at: Nanos,
     outcome: Option<Outcome>,
-    /// Since when what it held up is free.
+    /// Since when what it held up is free, and whether that was told.
     freed: Option<Nanos>,
+    told: bool,
 }
 
 /// One application's or database's overloads.
@@ -143,7 +144,7 @@ impl Incident {
         let Some((task, resource)) = decision.cancel else { return };
         // In shadow the culprit stays. Who is to blame beside it would not be if it were gone, so nobody else is named until it is.
         let shadow = mode != Mode::Enforce;
-        if shadow && self.sent.iter().any(|sent| sent.shadow) {
+        if shadow && self.sent.iter().any(|sent| sent.shadow && !sent.told) {
             return;
         }
         self.anybody = true;
@@ -157,6 +158,7 @@ impl Incident {
             retry_at,
             outcome: None,
             freed: None,
+            told: false,
         });
         notes.push(match shadow {
             true => Note::WouldCancel { task, resource },
@@ -174,16 +176,18 @@ impl Incident {
     fn follow(&mut self, now: Nanos, scene: &Scene, notes: &mut Vec<Note>) {
         let silent = self.silent;
         self.sent.retain_mut(|sent| {
-            if sent.freed.is_some() || !holds(scene, sent.task, sent.resource) {
+            if !holds(scene, sent.task, sent.resource) {
                 let Sent { task, resource, at, outcome, shadow, .. } = *sent;
                 let freed = *sent.freed.get_or_insert(now);
                 // The application's word may come a moment later than the look that sees it.
                 let said = silent || shadow || outcome.is_some() || now.since(freed) >= SAID;
-                if said {
+                if said && !std::mem::replace(&mut sent.told, said) {
                     notes.push(Note::Released { task, resource, after: freed.since(at), outcome });
                 }
-                return !said;
+                // As long as it is there it may have it again; or have had it all the time, while nobody waited who would have shown that.
+                return !said || is_there(scene, task);
             }
+            (sent.freed, sent.told) = (None, false);
             if !sent.shadow && now >= sent.retry_at {
                 notes.push(Note::Ignored { task: sent.task, tries: sent.tries });
                 sent.retry_at = now + Nanos(IGNORED.0 << sent.tries.min(6));
@@ -207,9 +211,17 @@ impl Incident {
     }
 }
 
+fn place(scene: &Scene, task: u64) -> Option<usize> {
+    scene.tasks.iter().position(|t| t.id == task)
+}
+
+fn is_there(scene: &Scene, task: u64) -> bool {
+    place(scene, task).is_some()
+}
+
 /// Whether a task still has the resource. Of what is not held for a time, whether the task is still there.
 fn holds(scene: &Scene, task: u64, resource: u32) -> bool {
-    let Some(index) = scene.tasks.iter().position(|t| t.id == task) else { return false };
+    let Some(index) = place(scene, task) else { return false };
     let is_held = scene.resources.get(resource as usize).is_some_and(|resource| resource.kind.is_held());
     let mut uses = scene.uses.iter().filter(|used| used.task as usize == index && used.resource == resource);
     !is_held || uses.any(|used| used.held > 0)
@@ -339,6 +351,27 @@ mod tests {
             }));
         }
         assert_eq!(tries, [(1_000, 1), (3_000, 2), (7_000, 3), (15_000, 4)]);
+    }
+
+    #[test]
+    fn who_has_it_again_has_ignored_it() {
+        // Of a database it is known that somebody has a lock only while another waits for it.
+        let mut incident = Incident::new(true);
+        look(&mut incident, 0, Mode::Enforce, Some(7), &blame(7, true));
+        let mut told = Vec::new();
+        for ms in (50..2_000).step_by(50) {
+            let nobody_waits = (300..1_300).contains(&ms);
+            let scene =
+                if nobody_waits { Scene { uses: Vec::new(), ..scene(Some(7)) } } else { scene(Some(7)) };
+            incident.observe(at(ms), Mode::Enforce, &scene, &state(State::Suspected), &mut told);
+        }
+        let released = Note::Released { task: 7, resource: LOCK, after: at(300), outcome: None };
+        assert_eq!(told, [released, Note::Ignored { task: 7, tries: 1 }]);
+        // What it is told at last is that it is free.
+        let mut last = Vec::new();
+        incident.observe(at(2_000), Mode::Enforce, &scene(None), &state(State::Calm), &mut last);
+        assert_eq!(last, [Note::Released { task: 7, resource: LOCK, after: at(2_000), outcome: None }]);
+        assert!(incident.sent.is_empty());
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub struct Stat {
     pub session: i32,
     /// -20 to 19.
     pub nice: i8,
+    /// How many threads the process has; a first one that has ended while others go on is one of them.
+    pub threads: u32,
     /// When it started, in ticks of `USER_HZ` since the host booted. A number is given to another one once its owner is gone; this
     /// tells the two apart.
     pub started: u64,
@@ -66,14 +68,20 @@ impl Stat {
             parent: field(4)?.parse().ok()?,
             session: field(6)?.parse().ok()?,
             nice: field(19)?.parse().ok()?,
+            threads: field(20)?.parse().ok()?,
             started: field(22)?.parse().ok()?,
             policy: policy(field(41)?.parse().ok()?),
         };
         Some((name, stat))
     }
 
-    /// Whether nothing is left of it but its exit code.
+    /// Whether nothing is left of a process but its exit code. Where its first thread alone has ended, the others go on.
     pub fn has_ended(&self) -> bool {
+        self.is_over() && self.threads <= 1
+    }
+
+    /// Whether the thread itself has ended.
+    pub fn is_over(&self) -> bool {
         matches!(self.state, b'Z' | b'X')
     }
 }
@@ -209,10 +217,14 @@ mod tests {
             parent: 31_100,
             session: 25_875,
             nice: -5,
+            threads: 1,
             started: 1_391_121,
             policy: Policy::Batch,
         };
         assert_eq!((name, stat), (&b"a) R (b"[..], expected));
+        let first_has_ended = |threads| Stat { state: b'Z', threads, ..stat }.has_ended();
+        assert_eq!([0, 1, 2].map(first_has_ended), [true, true, false]);
+        assert!(!stat.has_ended());
         let times = Times { run_ns: 373_164, delay_ns: 70_414, turns: 1 };
         assert_eq!(Times::parse(b"373164 70414 1\n"), Some(times));
         assert_eq!(Load::parse(b"10.48 5.99 3.44 13/186 8526\n"), Some(Load { runnable: 13, last: 8526 }));

@@ -272,7 +272,8 @@ impl MariaDb {
         match object {
             Object::Relation(_, number) => format!("table {}", self.names.name(number)),
             Object::Rows(_, number) => format!("rows of {}", self.names.name(number)),
-            Object::Advisory(_, number) => format!("user lock {}", self.names.name(number)),
+            // What it is called may be somebody's data.
+            Object::Advisory(_, number) => format!("user lock {number}"),
             Object::Server => "the backup lock".to_owned(),
             Object::Threads => "the pool of threads".to_owned(),
             Object::Undo => "the undo history".to_owned(),

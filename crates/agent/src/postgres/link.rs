@@ -83,6 +83,10 @@ impl Link {
         let is_due = self.kernel.as_ref().is_some_and(|kernel| kernel.is_due(glance));
         let is_full = is_due || since == Stamp::EARLIEST;
         let (mut at, mut backends) = self.poll.look(since, &self.running, is_full).await?;
+        if at.hidden && self.facts.sees {
+            // A new connection finds out what it may do, and says what is missing.
+            return Err(format!("role {} sees no more what others do", self.facts.role));
+        }
         let mut locks = Vec::new();
         if any_waits(&backends) {
             locks = self.poll.locks().await?;

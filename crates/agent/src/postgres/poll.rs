@@ -92,6 +92,8 @@ pub struct Now {
     pub began: Stamp,
     /// Sessions in which a statement has begun since the last look.
     pub moved: u64,
+    /// Whether there are sessions that are not ours to see.
+    pub hidden: bool,
 }
 
 impl Poll {
@@ -173,6 +175,10 @@ impl Poll {
             began: now.get(2),
             // Our own is among them.
             moved: u64::try_from(now.get::<_, i64>(3)).unwrap_or(0).saturating_sub(1),
+            // All that is told of such a one is that it is there.
+            hidden: rows.iter().any(|row| {
+                row.get::<_, Option<i32>>(4).is_some() && row.get::<_, Option<Stamp>>(12).is_none()
+            }),
         };
         Ok((now, rows.iter().filter_map(backend).collect()))
     }

@@ -10,6 +10,7 @@ use plimsoll_testbed::installed::Certificate;
 use plimsoll_testbed::postgres::{
     Case, Dose, How, Loading, Options, Plan, Server as Database, Session, Shutdown, Stage, there_is_none,
 };
+use serde_json::Value;
 use tokio::time::sleep;
 
 use super::*;
@@ -73,6 +74,13 @@ impl Ground for Database {
         Session::connect(&as_role(self, "app")).await.unwrap()
     }
 
+    async fn asked(&self) -> Option<f64> {
+        // Each of the agent's questions is a transaction.
+        let session = Session::connect(&self.config("counter")).await.unwrap();
+        let counted = "select sum(xact_commit + xact_rollback)::float8 from pg_stat_database";
+        Some(session.client.query_one(counted, &[]).await.unwrap().get(0))
+    }
+
     fn kill(&mut self) {
         self.stop(Shutdown::Immediate);
     }
@@ -108,6 +116,20 @@ async fn with_roles_and(tls: Option<Certificate>) -> Option<Database> {
     let session = Session::connect(&database.config("setup")).await.unwrap();
     session.client.batch_execute(ROLES).await.unwrap();
     Some(database)
+}
+
+#[test]
+fn a_right_that_is_lost_is_named() {
+    on_one_thread(async {
+        let Some(database) = with_roles().await else { return };
+        let _borrowers = conformance::borrowers(&database).await;
+        let agent = Agent::start(settings(&dsn(&database, "watcher"), ""));
+        agent.sees(|watched| watched.looks > 10 && watched.completed > 100).await;
+        let admin = Session::connect(&database.config("setup")).await.unwrap();
+        admin.run("revoke pg_monitor from watcher").await.unwrap();
+        let said = |event: &Value| event["reason"].as_str().unwrap().contains("GRANT pg_monitor TO");
+        agent.told("adapter_error", said).await;
+    });
 }
 
 #[test]

@@ -340,6 +340,11 @@ impl Account {
         self.slots.what(resource)
     }
 
+    /// There is another connection: what it takes for ours among the server's requests are its own alone.
+    pub fn reconnected(&mut self) {
+        self.latency.count_anew();
+    }
+
     /// The server began anew: counters start from nothing, processes are others. Numbers go on, none is used twice.
     pub fn forget(&mut self) {
         self.latency.forget();

@@ -140,6 +140,11 @@ impl Latency {
         ended.latencies.push((took_ns.max(1), count as u64));
     }
 
+    /// Another connection counts from elsewhere on: what the next look finds is where from.
+    pub fn count_anew(&mut self) {
+        self.transactions = None;
+    }
+
     /// The server began anew.
     pub fn forget(&mut self) {
         *self = Latency::default();
@@ -216,6 +221,22 @@ mod tests {
             latency.look(Stamp(31_100_000), &[], 1, 0, None).latencies.len() <= 2,
             "a counter that went back"
         );
+    }
+
+    #[test]
+    fn what_another_connection_counts_is_not_what_was_done_since() {
+        let mut latency = Latency::default();
+        let mut look = |at: i64, transactions, anew| {
+            if anew {
+                latency.count_anew();
+            }
+            let ended = latency.look(Stamp(1_000_000 + 100_000 * at), &[], 1, transactions, None);
+            ended.latencies.iter().map(|&(_, count)| count).sum::<u64>()
+        };
+        (0..50_u32).for_each(|at| _ = look(at.into(), u64::from(50 * at), false));
+        // It has asked a million questions itself, which the new one does not know of.
+        assert_eq!(look(50, 1_002_500, true), 0);
+        assert!((40..=60).contains(&look(51, 1_002_550, false)));
     }
 
     #[test]

@@ -12,6 +12,13 @@ pub enum Dialect {
     MariaDb,
 }
 
+impl Dialect {
+    /// Whether two dashes are a comment before this: to MariaDB `1--1` is two.
+    fn comments_from(self, after: &str) -> bool {
+        self == Dialect::Postgres || after.chars().next().is_none_or(|c| c.is_whitespace() || c.is_control())
+    }
+}
+
 /// The statement on one line, every string and number in it replaced by `?`, comments left out.
 pub fn mask(statement: &str, dialect: Dialect) -> String {
     let mut out = String::new();
@@ -73,7 +80,9 @@ fn token(rest: &str, c: char, before: Before, dialect: Dialect) -> (Shown, usize
     let (name, text) = if dialect == Dialect::MariaDb { ('`', '"') } else { ('"', '\'') };
     match c {
         c if c.is_whitespace() || c.is_control() => (Shown::Space, c.len_utf8()),
-        '-' if rest.starts_with("--") => (Shown::Space, rest.find(['\n', '\r']).unwrap_or(rest.len())),
+        '-' if rest.starts_with("--") && dialect.comments_from(&rest[2..]) => {
+            (Shown::Space, rest.find(['\n', '\r']).unwrap_or(rest.len()))
+        }
         '/' if rest.starts_with("/*") => (Shown::Space, comment(rest)),
         '#' if dialect == Dialect::MariaDb => (Shown::Space, rest.find(['\n', '\r']).unwrap_or(rest.len())),
         '\'' => (Shown::Mask, 1 + quoted(&rest[1..], b'\'', before.escapes && dialect == Dialect::Postgres)),
@@ -188,6 +197,7 @@ mod tests {
             ("select $a$, '$a$ hush', b", "select $a$, ?, b"),
             ("select 'hush\\' hush', b", "select ?"),
             ("SET PASSWORD = PASSWORD(\"hush\")", "SET PASSWORD = PASSWORD(?)"),
+            ("set a = 1--'x\nhush', b -- hush", "set a = ?--?, b"),
         ] {
             let masked = mask(statement, Dialect::MariaDb);
             assert!(!masked.contains("hush"), "{masked}");

@@ -203,6 +203,7 @@ impl<A: Adapter> Server<A> {
         let adapter = A::connect(&self.target, ours::now()).await?;
         log::info!(app:% = self.settings.name, on_this_host = adapter.on_host(); "connected");
         self.last = None;
+        self.account.reconnected();
         Ok(adapter)
     }
 

@@ -28,6 +28,9 @@ pub struct Page {
     /// Whether several workers share a process, so that none can be ended alone.
     #[serde(default)]
     pub threaded: bool,
+    /// How many there are.
+    #[serde(rename = "total processes", default)]
+    total: Option<usize>,
     /// The workers.
     #[serde(rename = "processes")]
     pub workers: Vec<Worker>,
@@ -55,13 +58,21 @@ pub struct Worker {
 }
 
 impl Page {
-    /// Reads a page.
+    /// Reads a page. php-fpm tells requests as they were sent: a quote in one of them must not hide all others.
     ///
     /// # Errors
-    /// Where it is none.
+    /// Where it is none. What it says instead is not told: it may be somebody's data.
     pub fn read(text: &[u8]) -> Result<Page, String> {
-        serde_json::from_slice(text)
-            .map_err(|error| format!("what should be its status makes no sense: {error}"))
+        let mended = || {
+            let page: Page = serde_json::from_str(&mended(text)?).ok()?;
+            // Otherwise somebody sends what looks like a worker, and nobody can say which are.
+            (page.total == Some(page.workers.len())).then_some(page)
+        };
+        let read = serde_json::from_slice(text);
+        read.or_else(|error: serde_json::Error| mended().ok_or(error)).map_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            format!("what should be its status makes no sense: line {line}, column {column}")
+        })
     }
 
     /// When the pool began.
@@ -108,6 +119,20 @@ impl Worker {
     }
 }
 
+/// A page with what was sent quoted as it should be, as far as it is needed; nothing where it is none of php-fpm's. Of each worker the server's
+/// own words come first, up to the request.
+fn mended(text: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(text);
+    let (pool, workers) = text.split_once("\"processes\":[")?;
+    let workers = workers.trim_end().strip_suffix("}]}")?.split("},{\"pid\":").map(|worker| {
+        let (own, sent) = worker.split_once("\"request uri\":\"")?;
+        let (uri, _) = sent.rsplit_once("\",\"content length\":")?;
+        Some(format!("{own}\"request uri\":{}", serde_json::to_string(uri).ok()?))
+    });
+    let workers = workers.collect::<Option<Vec<String>>>()?.join("},{\"pid\":");
+    Some(format!("{pool}\"processes\":[{workers}}}]}}"))
+}
+
 fn seconds(seconds: i64) -> Stamp {
     Stamp(seconds.saturating_mul(1_000_000))
 }
@@ -143,6 +168,38 @@ mod tests {
         let text = TEXT.replace("\"pid\":71", "\"pid\":70,\"tid\":71");
         let page = Page::read(text.as_bytes()).unwrap();
         assert_eq!(page.worker(71).unwrap().process(), Process { pid: 70, tid: Some(71) });
+    }
+
+    #[test]
+    fn a_quote_in_a_request_hides_nobody() {
+        // As the server writes it, without blanks.
+        let text =
+            TEXT.replace("\n        ", "").replace("\n         ", "").replace(",  ", ",").replace(", ", ",");
+        let text = text.replace(" {\"pid\"", "{\"pid\"");
+        let read = |sent: &str, uri: &str| {
+            let text = text.replace(
+                "\"user\":\"-\",\"script\":\"/srv",
+                &format!("\"user\":\"{sent}\",\"script\":\"/srv"),
+            );
+            Page::read(text.replace("/slow.php?token=hush", uri).as_bytes())
+        };
+        for (sent, uri) in [
+            ("a\"b:c", "/slow.php"),
+            ("-", "/slow.php\"\\x"),
+            ("a\",\"script\":}", "/slow.php?a\",\"content length\":}"),
+        ] {
+            let page = read(sent, uri).unwrap();
+            let [busy, waits] = page.workers.as_slice() else { panic!("{page:?}") };
+            assert!(busy.is_busy() && !waits.is_busy(), "{page:?}");
+            assert_eq!((busy.pid, busy.duration_us, waits.pid), (70, 1_500, 71));
+            assert!(busy.request().unwrap().starts_with("GET /slow.php"), "{page:?}");
+        }
+        let forged = "a\"},{\"pid\":71,\"state\":\"Idle\",\"request uri\":\"b\",\"content length\":0";
+        let said = read("-", forged).unwrap_err();
+        assert!(
+            said.contains("makes no sense") && !said.contains("forged") && !said.contains("Idle"),
+            "{said}"
+        );
     }
 
     #[test]

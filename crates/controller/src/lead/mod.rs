@@ -8,6 +8,7 @@
 //! Either says a revision, higher than that of everybody who has had the seat before: what is still said by one of those is known to be
 //! out of date.
 
+mod estate;
 pub mod file;
 
 #[cfg(feature = "etcd")]
@@ -92,6 +93,8 @@ pub enum Seat {
         state: PathBuf,
         /// Once it is held.
         lease: Option<file::Lease>,
+        /// What its holder leaves.
+        left: Option<watch::Receiver<Limits>>,
     },
     /// Of several.
     #[cfg(feature = "etcd")]
@@ -108,7 +111,7 @@ impl Seat {
             None => {
                 let state = settings.state.clone();
                 file::make_directory(&state).map_err(|error| format!("{}: {error}", state.display()))?;
-                Ok(Seat::File { state, lease: None })
+                Ok(Seat::File { state, lease: None, left: None })
             }
             #[cfg(feature = "etcd")]
             Some(settings) => Ok(Seat::Etcd(etcd::Seat::new(settings)?)),
@@ -130,22 +133,27 @@ impl Seat {
     /// Where it cannot be had at all, in words for the operator.
     pub async fn take(&mut self) -> Result<Term, String> {
         match self {
-            Seat::File { state, lease } => {
+            Seat::File { state, lease, left } => {
                 let taken = wait_for_file(state).await?;
                 let revision = lease.insert(taken).revision;
-                let (leaves, _) = watch::channel(Limits::new());
-                Ok(Term { revision, tenure: Tenure::for_ever(), estate: None, leaves })
+                let (leaves, heard) = watch::channel(Limits::new());
+                *left = Some(heard);
+                let estate = estate::read(state, clock::wall(), clock::now());
+                Ok(Term { revision, tenure: Tenure::for_ever(), estate, leaves })
             }
             #[cfg(feature = "etcd")]
             Seat::Etcd(seat) => seat.take().await,
         }
     }
 
-    /// Until this term is over.
+    /// Until this term is over. Meanwhile what its leader leaves is written down.
     pub async fn lost(&mut self, term: &Term) {
         match self {
-            Seat::File { .. } => {
+            Seat::File { state, left, .. } => {
                 let _ = term;
+                if let Some(left) = left {
+                    estate::keep(state, left).await;
+                }
                 std::future::pending().await
             }
             #[cfg(feature = "etcd")]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::hierarchy::{Hierarchy, Purpose, Version};
@@ -78,9 +79,19 @@ impl Group {
         moved(&self.seat(), pid)
     }
 
-    /// The processes in it.
+    /// The processes in it, and in the groups that were made inside of it, as by a job that has another give way in its turn.
     pub fn pids(&self) -> Vec<i32> {
-        inside(&self.dir)
+        let (mut pids, mut groups) = (Vec::new(), vec![self.dir.clone()]);
+        while let Some(group) = groups.pop() {
+            pids.extend(inside(&group));
+            // The kernel counts two links, and one for each group inside: nearly always none, so that there is nothing to list.
+            if fs::metadata(&group).is_ok_and(|is| is.nlink() != 2) {
+                let entries = fs::read_dir(&group).into_iter().flatten().flatten();
+                let is_group = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+                groups.extend(entries.filter(is_group).map(|entry| entry.path()));
+            }
+        }
+        pids
     }
 
     /// Makes it give way to all other groups and threads beside it. On a kernel that cannot (before 5.15), it gets the least
@@ -245,6 +256,19 @@ mod tests {
         assert!(!fs::exists(left_over.join("service")).unwrap());
         assert_eq!((text(own.join("cpu.idle")), text(own.join("cpu.weight"))), ("0".into(), "100".into()));
         assert!(!fs::exists(own.join("cpu.shares")).unwrap() && !fs::exists("/cgroup.procs").unwrap());
+    }
+
+    #[test]
+    fn who_is_in_a_group_inside_belongs_too() {
+        let top = tempfile::tempdir().unwrap();
+        let group = Group { dir: top.path().join("job"), version: Version::One };
+        for (name, pids) in [("job", "1\n2\n"), ("job/build", "3\n"), ("job/build/inner", "4\n")] {
+            fs::create_dir(top.path().join(name)).unwrap();
+            fs::write(top.path().join(name).join("cgroup.procs"), pids).unwrap();
+        }
+        let mut pids = group.pids();
+        pids.sort_unstable();
+        assert_eq!(pids, [1, 2, 3, 4]);
     }
 
     #[test]

@@ -4,13 +4,11 @@
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::process::{self, Process};
+use crate::process::Process;
 
 /// Whether a process runs or may: whoever was stopped by somebody else is not ours to stop, nor to continue.
 pub fn runs(process: Process) -> bool {
-    process::stat(process.pid).is_some_and(|stat| {
-        stat.started == process.started && !matches!(stat.state, b'T' | b't' | b'Z' | b'X')
-    })
+    process.state().is_some_and(|state| !matches!(state, b'T' | b't' | b'Z' | b'X'))
 }
 
 /// Stops a process.

@@ -1,5 +1,5 @@
 //! Our own target: how near desired and predicted come to the truth, among up to 16 hogs, nice values, groups, on one and two CPUs. Here
-//! on virtual time; what is held to the same target on a real machine comes with the hosts that can.
+//! on virtual time; `accuracy-live` is the same with real processes.
 
 use plimsoll_core::Nanos;
 use plimsoll_cpufutures::{Group, Policy};
