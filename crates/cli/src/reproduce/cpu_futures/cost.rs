@@ -2,7 +2,7 @@
 //! and how long it takes to ask how a task fares.
 //!
 //! Pairs of runs, with it and without; the suite runs on every CPU at once. A machine that shares its cores with others is half as fast for
-//! some seconds, then as fast as it is again. So the two of a pair take turns every sixth of a second, while the recording goes on or is
+//! some seconds, then as fast as it is again. So the two of a pair take turns every tenth of a second, while the recording goes on or is
 //! stopped, and of the differences between two turns the middle half counts: who else came or went in between is not among it. How long a run
 //! takes by the clock is shown without that, and says little where others use the machine or its host. What counts is processor time: what the
 //! suite takes more of it, for caches that were cooled, and all that the recording takes of the CPUs, which the suite would have had. On a
@@ -25,9 +25,10 @@ use crate::processes::{Process, directory, plimsoll};
 use crate::reproduce::machine::ran_s;
 
 const PAIRS: usize = 30;
-/// Turns of each run of a pair: the suite once, about two readings, the first of them at once. Not longer: between neighbours of half a
-/// second a machine that others share differs by three times as much, for the same time in all, as between neighbours of a seventh.
-const TURNS: usize = 72;
+/// Turns of each run of a pair: the suite once, and with it the reading that has come due meanwhile, and perhaps another. Not longer: between
+/// neighbours of half a second a machine that others share differs by five times as much, for the same time in all, as between neighbours of a
+/// tenth.
+const TURNS: usize = 120;
 /// Threads of a host that have nothing to do.
 const IDLE: usize = 200;
 /// It has found them by then, and knows that they sleep.
@@ -212,14 +213,14 @@ fn numbers(seed: u64, count: usize) -> impl Iterator<Item = u64> {
 }
 
 fn sort(seed: u64) -> u64 {
-    let mut all: Vec<u64> = numbers(seed, 1_000_000).collect();
+    let mut all: Vec<u64> = numbers(seed, 700_000).collect();
     all.sort();
     all[all.len() / 2]
 }
 
 fn sieve() -> usize {
-    let mut prime = vec![true; 8_000_000];
-    for number in 2..2_829 {
+    let mut prime = vec![true; 6_000_000];
+    for number in 2..2_450 {
         if prime[number] {
             (number * number..prime.len()).step_by(number).for_each(|multiple| prime[multiple] = false);
         }
@@ -228,7 +229,7 @@ fn sieve() -> usize {
 }
 
 fn multiply(seed: u64) -> f64 {
-    const SIDE: usize = 320;
+    const SIDE: usize = 280;
     let matrix: Vec<f64> = numbers(seed, SIDE * SIDE).map(|number| number as f64 / 1e12).collect();
     let cell = |row: usize, column: usize| -> f64 {
         (0..SIDE).map(|at| matrix[row * SIDE + at] * matrix[at * SIDE + column]).sum()
@@ -238,7 +239,7 @@ fn multiply(seed: u64) -> f64 {
 
 fn hash(seed: u64) -> u64 {
     let mut hasher = DefaultHasher::new();
-    numbers(seed, 12_000_000).for_each(|number| hasher.write_u64(number));
+    numbers(seed, 8_000_000).for_each(|number| hasher.write_u64(number));
     hasher.finish()
 }
 
