@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::{Estate, Limits};
+use super::{Estate, Limits, sound};
 
 const NAME: &str = "limits.json";
 /// From one word to the next.
@@ -28,8 +28,7 @@ struct Note {
 /// What is left in this state directory, if anything that can be read; `wall` is the time of day at `now`.
 pub fn read(state: &Path, wall: Nanos, now: Nanos) -> Option<Estate> {
     let note: Note = serde_json::from_slice(&fs::read(state.join(NAME)).ok()?).ok()?;
-    let limits: Limits =
-        note.limits.into_iter().filter(|(_, per_s)| per_s.is_finite() && *per_s >= 0.0).collect();
+    let limits = sound(note.limits);
     let age = wall.since(Nanos(note.wall_ns));
     (!limits.is_empty()).then(|| Estate { limits, seen: Nanos(now.0.saturating_sub(age.0)) })
 }

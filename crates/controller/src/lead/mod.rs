@@ -63,6 +63,12 @@ impl Signals {
 /// Requests a second that may enter, by class; a class that has no limit is not there.
 pub type Limits = BTreeMap<String, f64>;
 
+/// Without what is no rate: what was left may have been written by anybody.
+fn sound(mut limits: Limits) -> Limits {
+    limits.retain(|_, per_s| per_s.is_finite() && *per_s >= 0.0);
+    limits
+}
+
 /// What the leader before has left.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Estate {

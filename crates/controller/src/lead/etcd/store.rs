@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tonic::Code;
 
 use crate::lead::election::{Answer, Ask};
-use crate::lead::{Estate, Limits, revision_after};
+use crate::lead::{Estate, Limits, revision_after, sound};
 
 /// A limit that is off by less than this part of it is good enough to begin with: every change is a write, and etcd keeps all of them for a
 /// while.
@@ -142,9 +142,7 @@ impl Store {
             value if value.len() <= LONGEST => serde_json::from_slice(value).unwrap_or_default(),
             _ => Note::default(),
         };
-        let limits =
-            note.limits.into_iter().filter(|(_, per_s)| per_s.is_finite() && *per_s >= 0.0).collect();
-        self.seen = Some(Estate { limits, seen: clock::now() });
+        self.seen = Some(Estate { limits: sound(note.limits), seen: clock::now() });
         self.leader = Some(note.name);
         Ok(Answer::Somebody)
     }
