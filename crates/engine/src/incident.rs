@@ -181,11 +181,11 @@ impl Incident {
                 let freed = *sent.freed.get_or_insert(now);
                 // The application's word may come a moment later than the look that sees it.
                 let said = silent || shadow || outcome.is_some() || now.since(freed) >= SAID;
-                if said && !std::mem::replace(&mut sent.told, said) {
+                if said && !std::mem::replace(&mut sent.told, true) {
                     notes.push(Note::Released { task, resource, after: freed.since(at), outcome });
                 }
                 // As long as it is there it may have it again; or have had it all the time, while nobody waited who would have shown that.
-                return !said || is_there(scene, task);
+                return !said || place(scene, task).is_some();
             }
             (sent.freed, sent.told) = (None, false);
             if !sent.shadow && now >= sent.retry_at {
@@ -213,10 +213,6 @@ impl Incident {
 
 fn place(scene: &Scene, task: u64) -> Option<usize> {
     scene.tasks.iter().position(|t| t.id == task)
-}
-
-fn is_there(scene: &Scene, task: u64) -> bool {
-    place(scene, task).is_some()
 }
 
 /// Whether a task still has the resource. Of what is not held for a time, whether the task is still there.
