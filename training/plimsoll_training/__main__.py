@@ -6,7 +6,8 @@ from pathlib import Path
 
 
 def base(args):
-    """The base model: on the paper's graphs, then on random fleets of the fleet simulator."""
+    """The base model: on the paper's graphs, and then, if asked to, on random fleets of the fleet simulator. The defaults are what the model
+    that comes with Plimsoll was trained with."""
     from . import curves
     from .train import train
 
@@ -91,10 +92,10 @@ def main():
     commands = parser.add_subparsers(required=True)
     command = commands.add_parser("base", help=base.__doc__)
     command.add_argument("--out", type=Path, required=True, help="a directory")
-    command.add_argument("--episodes", type=int, default=48_000)
-    command.add_argument("--fleet-episodes", type=int, default=320)
-    command.add_argument("--check-every", type=int, default=6_000)
-    command.add_argument("--validation", type=int, default=12, help="fleets that checkpoints are chosen by")
+    command.add_argument("--episodes", type=int, default=6_000)
+    command.add_argument("--fleet-episodes", type=int, default=0)
+    command.add_argument("--check-every", type=int, default=1_000)
+    command.add_argument("--validation", type=int, default=24, help="fleets that checkpoints are chosen by")
     command.add_argument("--seed", type=int, default=1)
     command.set_defaults(run=base)
     command = commands.add_parser("specialise", help=specialise.__doc__)

@@ -30,6 +30,9 @@ use crate::telemetry::fleet::Directory;
 use crate::telemetry::usage::Known;
 use crate::wanted::Wanted;
 
+/// Where those who are told the rates let in so many times what the sentries do, or more, some of them are Envoys, which count no answers.
+const MORE: f64 = 1.2;
+
 /// From one list of what would come to every service to the next: whoever scales them looks more seldom.
 const WANTED: Nanos = Nanos::from_secs(1);
 
@@ -202,11 +205,22 @@ fn signal(class: &Class, demand: Option<&Demand>, seen: &Seen) -> ApiSignal {
         Statistic::Percentile(percentile) => Some(percentile.fraction()),
         Statistic::Mean => None,
     });
+    let goodput_per_s = entered.filter(|_| seen.is_whole).and_then(|entered| {
+        let goodput = entered.outcome.goodput_per_s;
+        let by_sentries = (entered.offered_per_s - entered.refused_per_s).max(0.0);
+        match admitted {
+            Some(all) if all > MORE * by_sentries => {
+                // What entered elsewhere is taken to fare as what entered here.
+                (by_sentries > 0.0).then(|| (goodput * all / by_sentries).min(all))
+            }
+            _ => Some(goodput),
+        }
+    });
     let tail_ms = entered.zip(percentile).and_then(|(entered, share)| entered.outcome.tail_ms(share));
     ApiSignal {
         offered_per_s: offered,
         admitted_per_s: admitted,
-        goodput_per_s: entered.filter(|_| seen.is_whole).map(|entered| entered.outcome.goodput_per_s),
+        goodput_per_s,
         tail_latency: tail_ms.map(|ms| Nanos::from_secs_f64(ms / 1e3)),
     }
 }
@@ -252,6 +266,7 @@ mod tests {
                 service: "frontend".into(),
                 operation: operation.into(),
                 requests: 100.0,
+                recent: 100.0,
                 failed: 0.0,
                 branches: vec![branch(services)],
                 own_times: Vec::new(),
@@ -417,6 +432,14 @@ mod tests {
             (Some(50.0), Some(40.0)),
             "Envoys are among these"
         );
+        seen.is_whole = true;
+        let told = signal(&class, Some(&demand), &seen);
+        assert_eq!(told.goodput_per_s, Some(28.0), "7 of the 10 that sentries let in, and so 28 of 40");
+        let demand = Demand { offered_per_s: 30.0, admitted_per_s: 11.0 };
+        assert_eq!(signal(&class, Some(&demand), &seen).goodput_per_s, Some(7.0), "no more than chance");
+        seen.classes.insert("cart".to_owned(), Entered::default());
+        let told = signal(&class, Some(&demand), &seen);
+        assert_eq!(told.goodput_per_s, None, "nobody counts answers");
         assert_eq!(signal(&class, None, &Seen::default()), ApiSignal::default());
     }
 }

@@ -110,7 +110,8 @@ impl Place {
         let settings = &options.config.controller;
         let services = options.config.pools.iter().filter_map(|pool| pool.service.clone()).collect();
         let (status, shown) = watch::channel(Status { services, ..Status::new(settings.mode) });
-        let telemetry = settings.telemetry.as_ref().map(telemetry::start).transpose()?;
+        let telemetry = settings.telemetry.as_ref();
+        let telemetry = telemetry.map(|of| telemetry::start(of, &options.config.classes)).transpose()?;
         if let Some(telemetry) = &telemetry {
             log::info!(listening:? = telemetry.listening; "the fleet is learnt");
         }

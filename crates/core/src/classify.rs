@@ -1,5 +1,7 @@
 //! From a request to its class: the first match in the order of the file wins, found without trying them all.
 
+use std::borrow::Cow;
+
 use http::HeaderName;
 
 use crate::ClassId;
@@ -14,6 +16,8 @@ pub struct Classifier {
     rules: Vec<Rule>,
     /// Indices of rules without a path pattern, rising.
     pathless: Vec<usize>,
+    /// Indices of rules that go by a header, rising.
+    veiled: Vec<usize>,
     root: Node,
     default: ClassId,
 }
@@ -58,6 +62,7 @@ impl Classifier {
         let mut classifier = Classifier {
             rules: Vec::new(),
             pathless: Vec::new(),
+            veiled: Vec::new(),
             root: Node::default(),
             default: id(classes.len() - 1),
         };
@@ -71,10 +76,12 @@ impl Classifier {
 
     fn add(&mut self, rule: Rule) {
         let index = self.rules.len();
-        let grpc = rule.pattern.grpc.as_ref().map(|grpc| grpc.path());
-        match grpc.as_ref().or(rule.pattern.path.as_ref()) {
-            Some(path) => self.root.add(path, index),
+        match path_of(&rule.pattern) {
+            Some(path) => self.root.add(&path, index),
             None => self.pathless.push(index),
+        }
+        if rule.pattern.header.is_some() {
+            self.veiled.push(index);
         }
         self.rules.push(rule);
     }
@@ -99,13 +106,43 @@ impl Classifier {
         host: &str,
         header: impl Fn(&HeaderName) -> Option<&'r [u8]>,
     ) -> (ClassId, Option<&PathPattern>) {
-        let request = Request { method, host, header };
-        let mut best = self.rules.len();
-        self.first_of(&self.pathless, &request, &mut best);
-        if let Some(rest) = path.strip_prefix('/') {
-            self.descend(&self.root, Some(rest), &request, &mut best);
+        let rule = self.rules.get(self.first(path, &Request { method, host, header }));
+        rule.map_or((self.default, None), |rule| (rule.class, rule.pattern.path.as_ref()))
+    }
+
+    /// The classes that a request may be of whose headers are not known, but whether it is gRPC is: first, in the order of the file, those
+    /// that it is of with some header, and last the one that it is of otherwise.
+    pub fn candidates(&self, method: &str, path: &str, host: &str, is_grpc: bool) -> Vec<ClassId> {
+        let grpc = |name: &HeaderName| {
+            (is_grpc && *name == http::header::CONTENT_TYPE).then_some(&b"application/grpc"[..])
+        };
+        let request = Request { method, host, header: grpc };
+        let otherwise = self.first(path, &request);
+        let last = self.rules.get(otherwise).map_or(self.default, |rule| rule.class);
+        let before = self.veiled.iter().take_while(|&&rule| rule < otherwise).map(|&rule| &self.rules[rule]);
+        let mut classes = Vec::new();
+        for Rule { class, pattern } in before {
+            let may_fit =
+                request.fits_beside_headers(pattern) && path_of(pattern).is_none_or(|of| of.fits(path));
+            if may_fit && *class != last && !classes.contains(class) {
+                classes.push(*class);
+            }
         }
-        self.rules.get(best).map_or((self.default, None), |rule| (rule.class, rule.pattern.path.as_ref()))
+        classes.push(last);
+        classes
+    }
+
+    /// The first rule that a request fits; as many as there are where it fits none.
+    fn first<'r, F>(&self, path: &str, request: &Request<'_, F>) -> usize
+    where
+        F: Fn(&HeaderName) -> Option<&'r [u8]>,
+    {
+        let mut best = self.rules.len();
+        self.first_of(&self.pathless, request, &mut best);
+        if let Some(rest) = path.strip_prefix('/') {
+            self.descend(&self.root, Some(rest), request, &mut best);
+        }
+        best
     }
 
     /// Lowers `best` to the first rule below this node that fits. `rest` is the path after the node's slash, or nothing
@@ -169,11 +206,16 @@ impl Node {
 
 impl<'r, F: Fn(&HeaderName) -> Option<&'r [u8]>> Request<'_, F> {
     fn fits_beside_path(&self, pattern: &Match) -> bool {
-        pattern.method.as_ref().is_none_or(|method| method.as_str() == self.method)
-            && pattern.host.as_ref().is_none_or(|host| host.fits(self.host))
+        self.fits_beside_headers(pattern)
             && pattern.header.as_ref().is_none_or(|header| {
                 (self.header)(&header.name).is_some_and(|value| header.value.fits(value))
             })
+    }
+
+    /// Whether it fits in all but its path and its headers.
+    fn fits_beside_headers(&self, pattern: &Match) -> bool {
+        pattern.method.as_ref().is_none_or(|method| method.as_str() == self.method)
+            && pattern.host.as_ref().is_none_or(|host| host.fits(self.host))
             && (pattern.grpc.is_none() || self.is_grpc())
     }
 
@@ -181,6 +223,12 @@ impl<'r, F: Fn(&HeaderName) -> Option<&'r [u8]>> Request<'_, F> {
         let content_type = (self.header)(&http::header::CONTENT_TYPE);
         self.method == "POST" && content_type.is_some_and(is_grpc)
     }
+}
+
+/// The paths of requests that fit, where not all do.
+fn path_of(pattern: &Match) -> Option<Cow<'_, PathPattern>> {
+    let grpc = pattern.grpc.as_ref().map(|grpc| Cow::Owned(grpc.path()));
+    grpc.or(pattern.path.as_ref().map(Cow::Borrowed))
 }
 
 /// Whether a content type is gRPC's: `application/grpc`, perhaps with a codec or parameters, but not `grpc-web`.
@@ -249,6 +297,44 @@ mod tests {
         assert_eq!(found("PUT", "/other"), ("product", false, true));
         assert_eq!(found("POST", "/shop.Cart/Add"), ("cart", false, true), "its path is its method's name");
         assert_eq!(found("GET", "/other"), ("default", false, true));
+    }
+
+    #[test]
+    fn a_request_whose_headers_are_not_known_may_be_of_several_classes() {
+        let classes = classes(
+            r#"
+            [class.gold]
+            match = [{ header = { name = "x-tier", value = "gold" } }]
+            [class.admin]
+            match = [{ path = "/admin/*", header = { name = "x-admin" } }, { path = "/admin/users", header = { name = "x-root" } }]
+            [class.inner]
+            match = [{ host = "in.example", header = { name = "x-admin" } }, { host = "in.example", path = "/inner" }]
+            [class.users]
+            match = [{ method = "GET", path = "/admin/{what}" }]
+            [class.late]
+            match = [{ header = { name = "x-late" } }, { path = "/late" }]
+            [class.add]
+            match = [{ grpc = "shop.Cart/Add", header = { name = "x-add" } }]
+            "#,
+        );
+        let classifier = Classifier::new(&classes);
+        let in_host = |method, path, host, is_grpc| {
+            let classes = classifier
+                .candidates(method, path, host, is_grpc)
+                .into_iter()
+                .map(|id| &*classes[id.index()].name);
+            classes.collect::<Vec<_>>().join(" ")
+        };
+        let of = |method, path, is_grpc| in_host(method, path, "", is_grpc);
+        assert_eq!(of("GET", "/admin/users", false), "gold admin users");
+        assert_eq!(in_host("GET", "/admin/users", "in.example", false), "gold admin inner users");
+        assert_eq!(in_host("GET", "/inner", "in.example", false), "gold inner");
+        assert_eq!(of("GET", "/inner", false), "gold late default");
+        assert_eq!(of("PUT", "/admin/users", false), "gold admin late default");
+        assert_eq!(of("GET", "/late", false), "gold late", "by its path or by a header");
+        assert_eq!(of("POST", "/shop.Cart/Add", true), "gold late add default");
+        assert_eq!(of("POST", "/shop.Cart/Add", false), "gold late default");
+        assert_eq!(of("GET", "*", false), "gold late default");
     }
 
     #[test]

@@ -299,6 +299,11 @@ impl RateController for Model {
         self.wanted.resize(services, 0.0);
         self.learn_apis(view);
         for service in (0..services).map(|at| ServiceId(at as u32)) {
+            if view.topology.users(service).is_empty() {
+                // It is gone, or nobody calls it any more: its place may be another's next time.
+                self.services[service.index()] = Service::default();
+                continue;
+            }
             if view.memory.service_heard(service) == Some(view.now) {
                 self.learn_service(service, view);
             }

@@ -52,19 +52,21 @@ fn sane(value: Option<f64>, most: f64) -> Option<f64> {
 
 /// The last that was heard of something, and when.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Heard<T> {
+struct Heard<T> {
     /// What was last heard, signal by signal.
-    pub last: T,
+    last: T,
     /// When anything was.
-    pub at: Option<Nanos>,
+    at: Option<Nanos>,
     /// What was heard in this step, without what makes no sense.
-    pub now: T,
+    now: T,
 }
 
 /// What is remembered of all observations.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     services: Vec<Heard<ServiceSignal>>,
+    /// When it was last heard how busy each service is, or how long its queue.
+    loads: Vec<Option<Nanos>>,
     apis: Vec<Heard<ApiSignal>>,
 }
 
@@ -72,6 +74,7 @@ impl Memory {
     /// Takes in what was seen.
     pub(crate) fn take(&mut self, now: Nanos, services: usize, apis: usize, seen: &Observation<'_>) {
         self.services.resize(services, Heard::default());
+        self.loads.resize(services, None);
         self.apis.resize(apis, Heard::default());
         for (at, heard) in self.services.iter_mut().enumerate() {
             let signal = seen.services.get(at).copied().unwrap_or_default();
@@ -81,6 +84,9 @@ impl Memory {
                 queue_delay: signal.queue_delay,
                 served_per_s: sane(signal.served_per_s, MOST_PER_S),
             };
+            if heard.now.utilization.is_some() || heard.now.queue_delay.is_some() {
+                self.loads[at] = Some(now);
+            }
             if heard.now != ServiceSignal::default() {
                 heard.at = Some(now);
                 heard.last = ServiceSignal {
@@ -123,6 +129,11 @@ impl Memory {
     /// When anything was last heard of a service.
     pub fn service_heard(&self, service: ServiceId) -> Option<Nanos> {
         self.services.get(service.index()).and_then(|heard| heard.at)
+    }
+
+    /// When it was last heard how busy a service is, or how long its queue: what it gets done tells neither.
+    pub fn load_heard(&self, service: ServiceId) -> Option<Nanos> {
+        self.loads.get(service.index()).copied().flatten()
     }
 
     /// What was heard of an API in this step.

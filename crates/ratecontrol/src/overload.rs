@@ -58,7 +58,7 @@ impl Overload {
         self.held.resize(topology.services(), false);
         for (index, overloaded) in self.overloaded.iter_mut().enumerate() {
             let service = ServiceId(index as u32);
-            let Some(heard) = memory.service_heard(service).filter(|&heard| now.since(heard) <= stale) else {
+            let Some(heard) = memory.load_heard(service).filter(|&heard| now.since(heard) <= stale) else {
                 *overloaded = false;
                 continue;
             };
@@ -118,13 +118,18 @@ mod tests {
 
     /// Whether a service is overloaded after each of these signals, one a second. Its callers' SLO is one second, so 100 ms are too long.
     fn after(signals: &[(Option<f64>, Option<u64>)]) -> Vec<bool> {
+        after_serving(None, signals)
+    }
+
+    /// As [`after`], where it is told of each second how much was done.
+    fn after_serving(served_per_s: Option<f64>, signals: &[(Option<f64>, Option<u64>)]) -> Vec<bool> {
         let topology = Topology::new(1, vec![Api::along([0], Nanos::from_secs(1), 1)]);
         let (mut memory, mut overload, at) = (Memory::default(), Overload::default(), Thresholds::default());
         let mut now = Nanos::ZERO;
         let mut look = |&(utilization, wait_ms): &(Option<f64>, Option<u64>)| {
             now += Nanos::from_secs(1);
             let queue_delay = wait_ms.map(Nanos::from_millis);
-            let services = [ServiceSignal { utilization, queue_delay, served_per_s: None }];
+            let services = [ServiceSignal { utilization, queue_delay, served_per_s }];
             memory.take(now, 1, 1, &Observation { services: &services, apis: &[] });
             overload.look(now, &topology, &memory, &at, Nanos::from_secs(3));
             overload.is(ServiceId(0))
@@ -149,10 +154,13 @@ mod tests {
     #[test]
     fn what_is_not_heard_of_stays_for_a_while_as_it_was() {
         let nothing = (None, None);
-        assert_eq!(
-            after(&[(Some(1.0), None), nothing, nothing, nothing, nothing]),
-            [true, true, true, true, false]
-        );
+        for served_per_s in [None, Some(7.0)] {
+            assert_eq!(
+                after_serving(served_per_s, &[(Some(1.0), None), nothing, nothing, nothing, nothing]),
+                [true, true, true, true, false],
+                "what it gets done does not tell whether it is relieved"
+            );
+        }
         assert_eq!(after(&[(Some(f64::NAN), None), (Some(-1.0), None), (Some(9.0), None)]), [false; 3]);
     }
 }

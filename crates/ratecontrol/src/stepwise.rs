@@ -83,13 +83,16 @@ impl<A: Actor> RateController for Stepwise<A> {
             return;
         }
         let part = self.part(cluster.services.iter().copied().map(Some), view.now);
-        let fewest = |service: &&ServiceId| view.topology.users(**service).len();
-        let Some(&target) = cluster.services.iter().min_by_key(fewest) else { return };
-        let candidates = || view.topology.users(target).iter().map(|&(api, _)| api);
-        // An action upwards leads nowhere: on the path of each candidate there is the target.
-        let action = part * self.act(state(candidates(), view, rates)).min(0.0);
         let rate =
             |api: ApiId, rates: &Rates| enters(api, view, rates).filter(|&rate| rate > rates.floor(api));
+        let callers = |service: ServiceId| view.topology.users(service).iter().map(|&(api, _)| api);
+        // A service whose callers all have nothing left to give keeps none of the others waiting.
+        let gives = |service: &&ServiceId| callers(**service).any(|api| rate(api, rates).is_some());
+        let fewest = |service: &&ServiceId| view.topology.users(**service).len();
+        let Some(&target) = cluster.services.iter().filter(gives).min_by_key(fewest) else { return };
+        let candidates = || callers(target);
+        // An action upwards leads nowhere: on the path of each candidate there is the target.
+        let action = part * self.act(state(candidates(), view, rates)).min(0.0);
         // Who has nothing left to give is not asked; then it is the turn of the next in importance.
         let giving = candidates().filter(|&api| rate(api, rates).is_some());
         let Some(least) = giving.map(|api| view.topology.api(api).priority).max() else { return };

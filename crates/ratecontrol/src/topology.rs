@@ -77,7 +77,8 @@ impl Api {
 /// Which APIs call which services. It does not change; where paths are learned, services come or APIs go, a new one takes its place.
 ///
 /// A [`RateControl`](crate::RateControl) knows services and APIs by their places, so a place belongs to the same one for as long as that
-/// object lives. An API that is gone leaves an `Api` without branches behind, and its place may be taken once it was without for a step.
+/// object lives. An API that is gone leaves an `Api` without branches behind, and its place may be taken once it was without for a step; that
+/// of a service once nobody called it for a step.
 #[derive(Clone, Debug, Default)]
 pub struct Topology {
     apis: Vec<Api>,

@@ -87,6 +87,8 @@ struct Reasons {
     overloaded: Vec<bool>,
     held: Vec<bool>,
     heard: Vec<Option<Nanos>>,
+    /// When it was heard how busy it is, or how long its queue.
+    load_heard: Vec<Option<Nanos>>,
     /// For the sake of which service each API is limited.
     limited_for: Vec<Option<ServiceId>>,
 }
@@ -100,22 +102,28 @@ impl Reasons {
         self.overloaded.resize(fleet.services(), false);
         self.held.resize(fleet.services(), false);
         self.heard.resize(fleet.services(), None);
+        self.load_heard.resize(fleet.services(), None);
         for service in 0..fleet.services() {
             let signal = services.get(service).copied().unwrap_or_default();
             let utilization = signal.utilization.filter(|utilization| (0.0..=2.0).contains(utilization));
             let is_served = signal.served_per_s.is_some_and(|served| (0.0..=1e12).contains(&served));
-            if utilization.is_some() || signal.queue_delay.is_some() || is_served {
+            let is_load = utilization.is_some() || signal.queue_delay.is_some();
+            if is_load || is_served {
                 self.heard[service] = Some(now);
+            }
+            if is_load {
+                self.load_heard[service] = Some(now);
                 let busy = |limit: f64| utilization.is_some_and(|utilization| utilization >= limit);
                 let waits = |limit: Nanos| signal.queue_delay.is_some_and(|wait| wait > limit);
                 let enters = waits(patience) || signal.queue_delay.is_none() && busy(at.utilization);
                 let stays = self.overloaded[service] && (busy(at.relieved) || waits(least));
                 self.overloaded[service] = enters || stays;
             }
-            let is_known = self.heard[service].is_some_and(|heard| now.since(heard) <= freeze);
+            let recent = |heard: Option<Nanos>| heard.is_some_and(|heard| now.since(heard) <= freeze);
+            let is_known = recent(self.heard[service]);
             let id = ServiceId(service as u32);
             let limits = |&(api, _): &(ApiId, f64)| self.limited_for.get(api.index()) == Some(&Some(id));
-            self.overloaded[service] &= is_known;
+            self.overloaded[service] &= recent(self.load_heard[service]);
             self.held[service] &= is_known && fleet.users(id).iter().any(limits);
             self.held[service] |= self.overloaded[service];
         }
@@ -223,7 +231,7 @@ proptest! {
     }
 
     /// When the paper's controllers take something away, nobody less important who calls the same service has anything left to give, and
-    /// the service is the one of its cluster that the fewest call; when they give, nobody more important that was limited for the same
+    /// the service is the one of its cluster that the fewest call of those whose callers have; when they give, nobody more important that was limited for the same
     /// service waits.
     #[test]
     fn importance_is_respected_step_by_step(seed in 0u64..1_000_000, which in 1usize..4) {
@@ -254,20 +262,23 @@ proptest! {
                     Why::Relieve => {
                         let target = decision.target.unwrap();
                         prop_assert!(step.overload.is(target));
-                        let rival = |service: &ServiceId| {
-                            step.overload.is(*service) && fleet.users(*service).len() < fleet.users(target).len()
-                                && step.clusters.of(fleet.users(*service)[0].0) == decision.cluster
-                                && !fleet.users(*service).is_empty()
-                        };
-                        let overloaded: Vec<ServiceId> = step.overload.iter().filter(|s| !fleet.users(*s).is_empty()).collect();
-                        prop_assert!(!overloaded.iter().any(rival), "{:?} was not the turn", target);
-                        for &(other, _) in fleet.users(target) {
+                        let gives = |&(other, _): &(ApiId, f64)| {
                             let floor = 0.001 * apis[other.index()].offered_per_s.unwrap();
                             let promised = fleet.api(other).min_per_s;
                             let floor = if promised.is_finite() { floor.max(promised) } else { floor };
                             let rate: f64 = before[other.index()].unwrap_or(apis[other.index()].admitted_per_s.unwrap());
-                            prop_assert!(fleet.api(other).priority <= api.priority || rate <= floor * 1.001,
-                                "{:?} at {} should give before {:?}", other, rate, decision.api);
+                            rate > floor * 1.001
+                        };
+                        let rival = |service: &ServiceId| {
+                            step.overload.is(*service) && fleet.users(*service).len() < fleet.users(target).len()
+                                && step.clusters.of(fleet.users(*service)[0].0) == decision.cluster
+                                && fleet.users(*service).iter().any(gives)
+                        };
+                        let overloaded: Vec<ServiceId> = step.overload.iter().filter(|s| !fleet.users(*s).is_empty()).collect();
+                        prop_assert!(!overloaded.iter().any(rival), "{:?} was not the turn", target);
+                        for other in fleet.users(target).iter().filter(|other| gives(other)) {
+                            prop_assert!(fleet.api(other.0).priority <= api.priority,
+                                "{:?} should give before {:?}", other.0, decision.api);
                         }
                     }
                     Why::Recover => prop_assert!(!fleet.uses(decision.api).iter().any(|(s, _)| step.overload.is(*s))),
@@ -278,6 +289,27 @@ proptest! {
             }
             before = step.rates.to_vec();
         }
+    }
+}
+
+/// A service whose only caller is promised all that it gets is the one that the fewest call; the other one is relieved all the same.
+#[test]
+fn who_has_nothing_to_give_keeps_no_other_service_waiting() {
+    let promised = Api { min_per_s: 100.0, ..Api::along([0, 1], SLO, 1) };
+    let fleet = Topology::new(2, vec![promised, Api::along([1], SLO, 1)]);
+    let busy = ServiceSignal { utilization: Some(1.0), queue_delay: None, served_per_s: None };
+    let api = |per_s| ApiSignal {
+        offered_per_s: Some(per_s),
+        admitted_per_s: Some(per_s),
+        goodput_per_s: Some(0.0),
+        tail_latency: Some(SLO + SLO),
+    };
+    let apis = [api(100.0), api(500.0)];
+    for controller in [Controller::Mimd(Mimd::default()), Controller::Aimd(Aimd::default())] {
+        let mut control = RateControl::new(Settings { controller, ..Settings::default() });
+        let seen = Observation { services: &[busy, busy], apis: &apis };
+        let rates = control.step(Nanos::from_secs(1), &fleet, &seen).rates.to_vec();
+        assert!(rates[0].is_none() && rates[1].is_some_and(|rate| rate < 500.0), "{rates:?}");
     }
 }
 

@@ -23,7 +23,7 @@ fn main() {
     let text = "[controller.telemetry]\nlisten = \"127.0.0.1:0\"\n[pool.p]\nservers = [\"a:1\"]";
     let config = parse::<Config>(text, "").unwrap_or_else(|errors| panic!("{errors}")).0;
     let settings = config.controller.telemetry.expect("it is written above");
-    let telemetry = telemetry::start(&settings).expect("a loopback address is free");
+    let telemetry = telemetry::start(&settings, &[]).expect("a loopback address is free");
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
     let began = Instant::now();

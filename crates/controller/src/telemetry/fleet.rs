@@ -1,11 +1,11 @@
 //! What was learnt, as rate control takes it: services by place, and the classes of the sentries as its APIs.
 //!
 //! A sentry limits classes, so an API is a class. What traces call `GET /cart/{id}` is of the class that a request for that path would be
-//! of; several such may be of one class, and then their paths are all its paths.
+//! of; several such may be of one class, and then their paths are all its paths. Headers are not in traces: what may be of several classes,
+//! depending on these, is of each of them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use http::header::CONTENT_TYPE;
 use plimsoll_core::classify::Classifier;
 use plimsoll_core::config::{Class, Config};
 use plimsoll_core::{ClassId, Nanos, Statistic};
@@ -30,43 +30,61 @@ impl Classes {
         Classes((!classes.is_empty()).then(|| Classifier::new(classes)))
     }
 
-    /// The class of `GET /cart/{id}` or `shop.Cart/Add`; nothing where it is neither.
-    pub fn of(&self, operation: &str) -> Option<ClassId> {
-        let classifier = self.0.as_ref()?;
-        let grpc = |name: &http::HeaderName| (name == CONTENT_TYPE).then_some(&b"application/grpc"[..]);
-        match operation.split_once(' ') {
-            Some((method, path)) if path.starts_with('/') => {
-                Some(classifier.classify(method, path, "", |_| None))
+    /// The classes that `GET /cart/{id}`, `GET shop.example/cart/{id}` or `shop.Cart/Add` may be of, last the one that it is of where no header
+    /// makes it another; none where it is nothing like that.
+    pub fn of(&self, operation: &str) -> Vec<ClassId> {
+        let Some(classifier) = &self.0 else { return Vec::new() };
+        let is_method = |word: &str| word.bytes().all(|byte| byte.is_ascii_uppercase());
+        match (operation.split_once(' '), operation.find('/')) {
+            (Some((method, url)), Some(_)) if is_method(method) => {
+                url.find('/').map_or_else(Vec::new, |slash| {
+                    classifier.candidates(method, &url[slash..], &url[..slash], false)
+                })
             }
-            None if operation.starts_with('/') => Some(classifier.classify("GET", operation, "", |_| None)),
-            None if operation.contains('/') => {
-                Some(classifier.classify("POST", &format!("/{operation}"), "", grpc))
-            }
-            _ => None,
+            (None, Some(0)) => classifier.candidates("GET", operation, "", false),
+            (None, Some(_)) => classifier.candidates("POST", &format!("/{operation}"), "", true),
+            _ => Vec::new(),
         }
     }
 }
 
-/// The places of services: each keeps its own for as long as this lives.
+/// The places of services: each keeps its own until there are too many. Then those that are on no path any more make room.
 #[derive(Default)]
 pub struct Directory {
     places: HashMap<String, ServiceId>,
     names: Vec<String>,
+    /// Once there are no other places: those of services that were on no path in the last topology. In between their state is forgotten.
+    vacant: Vec<ServiceId>,
 }
 
 impl Directory {
-    /// The place of a service; nothing where there are too many.
-    pub fn place(&mut self, name: &str) -> Option<ServiceId> {
+    /// The place of a service, a new one where it has none; nothing where there are too many.
+    fn place(&mut self, name: &str) -> Option<ServiceId> {
         if let Some(&place) = self.places.get(name) {
             return Some(place);
         }
-        if self.names.len() >= MOST_SERVICES {
-            return None;
-        }
-        let place = ServiceId(self.names.len() as u32);
+        let place = if self.names.len() < MOST_SERVICES {
+            self.names.push(String::new());
+            ServiceId(self.names.len() as u32 - 1)
+        } else {
+            self.vacant.pop()?
+        };
+        let former = std::mem::replace(&mut self.names[place.index()], name.to_owned());
+        self.places.remove(&former);
         self.places.insert(name.to_owned(), place);
-        self.names.push(name.to_owned());
         Some(place)
+    }
+
+    /// The places of services on none of these paths, where there are no others.
+    fn off_path(&self, paths: &Paths) -> Vec<ServiceId> {
+        if self.names.len() < MOST_SERVICES {
+            return Vec::new();
+        }
+        let branches = paths.apis.iter().flat_map(|api| &api.branches);
+        let on_path: HashSet<&str> =
+            branches.flat_map(|branch| &branch.visits).map(|visit| &*visit.service).collect();
+        let off_path = self.names.iter().enumerate().filter(|(_, name)| !on_path.contains(name.as_str()));
+        off_path.map(|(at, _)| ServiceId(at as u32)).collect()
     }
 
     /// The name of a service.
@@ -79,15 +97,13 @@ impl Directory {
         let classes = Classes::new(&config.classes);
         let mut of_class: Vec<Vec<&ApiPaths>> = vec![Vec::new(); config.classes.len()];
         for api in &paths.apis {
-            if let Some(class) = classes.of(&api.operation) {
-                of_class[class.index()].push(api);
-            }
+            classes.of(&api.operation).into_iter().for_each(|class| of_class[class.index()].push(api));
         }
+        let off_path = self.off_path(paths);
+        self.vacant.retain(|place| off_path.binary_search(place).is_ok());
         let api = |(class, seen): (&Class, &Vec<&ApiPaths>)| {
-            let all: f64 = seen.iter().map(|api| api.requests).sum();
-            let branches = seen
-                .iter()
-                .flat_map(|api| api.branches.iter().map(move |branch| (api.requests / all, branch)));
+            let branches =
+                shares(seen).flat_map(|(part, api)| api.branches.iter().map(move |branch| (part, branch)));
             Api {
                 branches: branches.flat_map(|(part, branch)| self.branches(part, branch)).collect(),
                 slo: tail(class).unwrap_or(Nanos::MAX),
@@ -96,6 +112,7 @@ impl Directory {
             }
         };
         let apis = config.classes.iter().zip(&of_class).map(api).collect();
+        self.vacant = self.off_path(paths);
         let topology = Topology::new(self.names.len(), apis);
         topology.with_own_times((0..).zip(of_class).flat_map(|(class, seen)| {
             self.own_times(&seen).into_iter().map(move |(service, own)| (ApiId(class), service, own))
@@ -138,26 +155,30 @@ impl Directory {
         (0..parts).map(of_part).collect()
     }
 
-    /// What was told anew of each service since `since`, by place. What was told before has been said, and what was not told is not known.
-    pub fn signals(&mut self, usage: &Usage, since: Nanos) -> Vec<ServiceSignal> {
+    /// What was told anew since `since` of each service that is or was on a path, by place. What was told before has been said, and what was
+    /// not told is not known.
+    pub fn signals(&self, usage: &Usage, since: Nanos) -> Vec<ServiceSignal> {
         let news = |figure: Option<Figure>| Some(figure.filter(|figure| figure.changed > since)?.value);
-        let told = usage.services.iter().map(|known| {
-            let signal = ServiceSignal {
+        let mut signals = vec![ServiceSignal::default(); self.names.len()];
+        for known in &usage.services {
+            let Some(place) = self.places.get(&known.service) else { continue };
+            signals[place.index()] = ServiceSignal {
                 utilization: news(known.utilization),
                 queue_delay: news(known.queue_s).map(Nanos::from_secs_f64),
                 served_per_s: news(known.served_per_s),
             };
-            (known.service.as_str(), signal)
-        });
-        let told = told.filter(|(_, signal)| *signal != ServiceSignal::default());
-        let told: Vec<(ServiceId, ServiceSignal)> =
-            told.filter_map(|(service, signal)| Some((self.place(service)?, signal))).collect();
-        let mut signals = vec![ServiceSignal::default(); self.names.len()];
-        for (place, signal) in told {
-            signals[place.index()] = signal;
         }
         signals
     }
+}
+
+/// Of APIs that are of one class, the part of its requests that each is: by how often they came of late, or where none did for long, by how many
+/// they are known by.
+fn shares<'a>(apis: &[&'a ApiPaths]) -> impl Iterator<Item = (f64, &'a ApiPaths)> {
+    let by_recent = apis.iter().any(|api| api.recent > 0.0);
+    let weight = move |api: &ApiPaths| if by_recent { api.recent } else { api.requests };
+    let all: f64 = apis.iter().map(|api| weight(api)).sum();
+    apis.iter().map(move |&api| (weight(api) / all, api))
 }
 
 /// The objective of the highest percentile that there is one of, or else of the mean.
@@ -195,6 +216,7 @@ mod tests {
                 service: "frontend".into(),
                 operation: (*operation).into(),
                 requests: *requests,
+                recent: *requests,
                 failed: 0.0,
                 branches,
                 own_times: Vec::new(),
@@ -208,18 +230,21 @@ mod tests {
         let config = config();
         let classes = Classes::new(&config.classes);
         for (operation, class) in [
-            ("GET /product/{id}", Some("browse")),
-            ("GET /product/:id", Some("browse")),
-            ("POST /product/{id}", Some("default")),
-            ("DELETE /cart/7", Some("cart")),
-            ("/cart/7", Some("cart")),
-            ("shop.Cart/Add", Some("cart")),
-            ("shop.Other/Add", Some("default")),
-            ("nightly job", None),
-            ("other", None),
+            ("GET /product/{id}", "browse"),
+            ("GET /product/:id", "browse"),
+            ("POST /product/{id}", "default"),
+            ("DELETE /cart/7", "cart"),
+            ("/cart/7", "cart"),
+            ("GET shop.example/cart/7", "cart"),
+            ("shop.Cart/Add", "cart"),
+            ("shop.Other/Add", "default"),
+            ("nightly job", ""),
+            ("nightly job/a", ""),
+            ("GET job", ""),
+            ("other", ""),
         ] {
-            let found = classes.of(operation).map(|class| config.classes[class.index()].name.as_str());
-            assert_eq!(found, class, "{operation}");
+            let found = classes.of(operation).into_iter().map(|class| &*config.classes[class.index()].name);
+            assert_eq!(found.collect::<Vec<_>>().join(" "), class, "{operation}");
         }
     }
 
@@ -261,9 +286,68 @@ mod tests {
     }
 
     #[test]
+    fn what_headers_may_make_another_class_is_of_that_too_and_hosts_are_told() {
+        let text = "[pool.shop]\nservers = [\"127.0.0.1:1\"]
+            [class.gold]\nmatch = [{ header = { name = \"x-tier\", value = \"gold\" } }]
+            [class.blog]\nmatch = [{ host = \"blog.example\" }]
+            [class.cart]\nmatch = [{ path = \"/cart\" }]";
+        let config = parse::<Config>(text, "").unwrap_or_else(|errors| panic!("{errors}")).0;
+        let mut directory = Directory::default();
+        let seen = paths(&[
+            ("GET /cart", 10.0, &[("cart", 1.0)]),
+            ("GET blog.example/cart", 30.0, &[("blog", 1.0)]),
+        ]);
+        let topology = directory.topology(&config, &seen);
+        let [cart, blog] = ["cart", "blog"].map(|name| directory.place(name).unwrap());
+        let uses = |api: u32| {
+            let mut uses = topology.uses(ApiId(api)).to_vec();
+            uses.sort_by_key(|&(service, _)| service != cart);
+            uses
+        };
+        assert_eq!(uses(0), [(cart, 0.25), (blog, 0.75)], "gold are some of all");
+        assert_eq!((uses(1), uses(2)), (vec![(blog, 1.0)], vec![(cart, 1.0)]));
+        assert!(uses(3).is_empty(), "the class of all others, of which there are none");
+    }
+
+    #[test]
+    fn operations_count_by_how_often_they_come() {
+        let mut directory = Directory::default();
+        let mut seen = paths(&[
+            ("GET /cart/{id}", 200.0, &[("cart", 1.0)]),
+            ("shop.Cart/Add", 200.0, &[("stock", 1.0)]),
+        ]);
+        (seen.apis[0].recent, seen.apis[1].recent) = (90.0, 10.0);
+        let topology = directory.topology(&config(), &seen);
+        assert_eq!(topology.uses(ApiId(0)), [(ServiceId(0), 0.9), (ServiceId(1), 0.1)]);
+        seen.apis.iter_mut().for_each(|api| api.recent = 0.0);
+        let topology = directory.topology(&config(), &seen);
+        assert_eq!(topology.uses(ApiId(0)), [(ServiceId(0), 0.5), (ServiceId(1), 0.5)]);
+    }
+
+    #[test]
+    fn who_is_on_no_path_any_more_makes_room_once_there_is_none() {
+        let (config, mut directory) = (config(), Directory::default());
+        let on_path = |directory: &mut Directory, service: &str| {
+            let topology = directory.topology(&config, &paths(&[("GET /cart/{id}", 1.0, &[(service, 1.0)])]));
+            topology.uses(ApiId(0)).first().map(|&(place, _)| place)
+        };
+        let first = on_path(&mut directory, "first").unwrap();
+        for other in 1..MOST_SERVICES {
+            directory.place(&format!("other-{other}")).unwrap();
+        }
+        assert_eq!(directory.place("one too many"), None);
+        assert_eq!(on_path(&mut directory, "first"), Some(first), "it keeps its place");
+        let new = on_path(&mut directory, "new").unwrap();
+        assert_eq!((directory.name(new), directory.names.len()), (Some("new"), MOST_SERVICES));
+        assert_eq!(directory.places.len(), MOST_SERVICES, "whoever had the place before is forgotten");
+    }
+
+    #[test]
     fn signals_are_what_was_told_since() {
         let mut directory = Directory::default();
-        directory.place("cart");
+        for name in ["cart", "catalog", "old"] {
+            directory.place(name);
+        }
         let told = |value, at| Some(Figure { value, at: Nanos(30), changed: Nanos(at) });
         let known = |service: &str, utilization, queue_s| Known {
             service: service.to_owned(),
@@ -271,15 +355,18 @@ mod tests {
             queue_s,
             served_per_s: None,
         };
-        let services =
-            vec![known("catalog", told(0.9, 20), told(0.25, 25)), known("old", told(0.8, 10), None)];
+        let services = vec![
+            known("catalog", told(0.9, 20), told(0.25, 25)),
+            known("never seen in a trace", told(1.0, 30), None),
+            known("old", told(0.8, 10), None),
+        ];
         let usage = Usage { services, ..Usage::default() };
-        let mut signals = |since| {
+        let signals = |since| {
             let signals = directory.signals(&usage, Nanos(since));
             signals.iter().map(|s| (s.utilization, s.queue_delay)).collect::<Vec<_>>()
         };
         let (nothing, queue) = ((None, None), Some(Nanos::from_millis(250)));
-        assert_eq!(signals(10), [nothing, (Some(0.9), queue)]);
+        assert_eq!(signals(10), [nothing, (Some(0.9), queue), nothing]);
         assert_eq!(signals(5), [nothing, (Some(0.9), queue), (Some(0.8), None)]);
         assert_eq!(signals(20), [nothing, (None, queue), nothing], "each by itself");
         assert_eq!(signals(25), [nothing; 3]);

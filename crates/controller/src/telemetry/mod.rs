@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::Nanos;
-use plimsoll_core::config::Telemetry as Settings;
+use plimsoll_core::config::{Class, HostPattern, Telemetry as Settings};
 use plimsoll_ratecontrol::paths::{Learner, Limits, Paths};
 use plimsoll_sentry::clock;
 use tokio::sync::watch;
@@ -67,11 +67,11 @@ pub struct Telemetry {
     pub listening: Vec<SocketAddr>,
 }
 
-/// Starts to learn.
+/// Starts to learn what requests of these classes visit.
 ///
 /// # Errors
 /// Where an address cannot be listened on, or no thread started.
-pub fn start(settings: &Settings) -> Result<Telemetry, String> {
+pub fn start(settings: &Settings, classes: &[Class]) -> Result<Telemetry, String> {
     let mut listeners = Vec::new();
     for address in &settings.listen.0 {
         let wrong = |error: std::io::Error| format!("cannot listen on {address} for spans: {error}");
@@ -83,8 +83,10 @@ pub fn start(settings: &Settings) -> Result<Telemetry, String> {
     let (learnt, learnt_now) = watch::channel(Arc::default());
     let (usage, usage_now) = watch::channel(Arc::default());
     let settings = settings.clone();
+    let matches = classes.iter().flat_map(|class| &class.matches);
+    let hosts: Vec<HostPattern> = matches.filter_map(|of| of.host.clone()).collect();
     let work = move || {
-        if let Err(error) = run(&settings, listeners, learnt, usage) {
+        if let Err(error) = run(&settings, hosts, listeners, learnt, usage) {
             log::error!(error:%; "the fleet is no longer learnt");
         }
     };
@@ -108,6 +110,7 @@ pub fn limits(settings: &Settings) -> Limits {
 
 fn run(
     settings: &Settings,
+    hosts: Vec<HostPattern>,
     listeners: Vec<TcpListener>,
     learnt: watch::Sender<Arc<Learnt>>,
     usage: watch::Sender<Arc<Usage>>,
@@ -119,7 +122,8 @@ fn run(
         // A secret that senders do not know; nothing that is learnt depends on it.
         let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), clock::wall().0);
         let learner = Learner::new(limits(settings), &settings.entries, seed);
-        let receiver = Rc::new(RefCell::new(Receiver::new(learner, longest)));
+        let receiver = Receiver::new(learner, longest).telling_apart(hosts);
+        let receiver = Rc::new(RefCell::new(receiver));
         let endpoint = Rc::new(Endpoint::new(Rc::clone(&receiver), settings.token.clone(), longest));
         for listener in listeners {
             tokio::task::spawn_local(

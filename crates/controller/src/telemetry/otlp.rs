@@ -14,6 +14,8 @@ pub struct Asked<'a> {
     pub url_path: Option<&'a str>,
     /// `url.full`, or `http.url`.
     pub url_full: Option<&'a str>,
+    /// `server.address`, `http.host` or `net.host.name`.
+    pub host: Option<&'a str>,
     /// `rpc.method`.
     pub rpc_method: Option<&'a str>,
     /// `rpc.service`.
@@ -30,6 +32,7 @@ impl<'a> Asked<'a> {
             "http.route" => &mut self.http_route,
             "url.path" | "http.target" => &mut self.url_path,
             "url.full" | "http.url" => &mut self.url_full,
+            "server.address" | "http.host" | "net.host.name" => &mut self.host,
             "rpc.method" => &mut self.rpc_method,
             "rpc.service" => &mut self.rpc_service,
             "service.peer.name" | "peer.service" => &mut self.peer,

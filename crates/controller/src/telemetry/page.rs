@@ -26,12 +26,17 @@ pub fn render(telemetry: &Telemetry, classes: &[Class], now: Nanos) -> Value {
         });
         let own: BTreeMap<&str, f64> =
             api.own_times.iter().map(|(service, own)| (&**service, round(1e3 * own.mean_s))).collect();
-        let class = of.of(&api.operation).and_then(|class| classes.get(class.index()));
+        let names =
+            of.of(&api.operation).into_iter().filter_map(|class| Some(&classes.get(class.index())?.name));
+        let mut may_be: Vec<&String> = names.collect();
+        let class = may_be.pop();
         json!({
             "service": &*api.service,
             "operation": &*api.operation,
-            "class": class.map(|class| &class.name),
+            "class": class,
+            "may_be": may_be,
             "requests": round(api.requests),
+            "recent": round(api.recent),
             "failed": round(api.failed),
             "branches": branches.collect::<Vec<_>>(),
             "own_ms": own,

@@ -5,6 +5,7 @@ use std::io::Read;
 
 use flate2::bufread::GzDecoder;
 use plimsoll_core::Nanos;
+use plimsoll_core::config::HostPattern;
 use plimsoll_ratecontrol::paths::{Learner, Service};
 
 use super::otlp::{RawSpan, Sink};
@@ -58,6 +59,7 @@ pub struct Receiver {
     /// What became of them.
     pub counts: Counts,
     longest: usize,
+    hosts: Vec<HostPattern>,
     unpacked: Vec<u8>,
     words: String,
 }
@@ -65,7 +67,24 @@ pub struct Receiver {
 impl Receiver {
     /// No message is longer than `longest` bytes, packed or not.
     pub fn new(learner: Learner, longest: usize) -> Receiver {
-        Receiver { learner, counts: Counts::default(), longest, unpacked: Vec::new(), words: String::new() }
+        Receiver {
+            learner,
+            counts: Counts::default(),
+            longest,
+            hosts: Vec::new(),
+            unpacked: Vec::new(),
+            words: String::new(),
+        }
+    }
+
+    /// As it is, but what is asked of each of these hosts is another operation.
+    #[must_use]
+    pub fn telling_apart(self, mut hosts: Vec<HostPattern>) -> Receiver {
+        hosts.sort_by_key(|host| match host {
+            HostPattern::Exact(_) => 0,
+            HostPattern::Suffix(suffix) => usize::MAX - suffix.len(),
+        });
+        Receiver { hosts, ..self }
     }
 
     /// Takes a message, packed by gzip or not.
@@ -101,6 +120,7 @@ impl Receiver {
         let service = self.learner.service(UNNAMED);
         let mut heard = Heard {
             learner: &mut self.learner,
+            hosts: &self.hosts,
             words: &mut self.words,
             service,
             now,
@@ -119,6 +139,7 @@ impl Receiver {
 
 struct Heard<'a> {
     learner: &'a mut Learner,
+    hosts: &'a [HostPattern],
     words: &'a mut String,
     service: Service,
     now: Nanos,
@@ -132,7 +153,7 @@ impl Sink for Heard<'_> {
 
     fn span(&mut self, span: &RawSpan<'_>) {
         self.taken.spans += 1;
-        match semantics::read(span, self.words) {
+        match semantics::read(span, self.hosts, self.words) {
             Some(span) => self.learner.hear(self.now, self.service, &span),
             None => self.taken.rejected += 1,
         }

@@ -1,5 +1,6 @@
 //! What a span says in the words of OpenTelemetry's semantic conventions, new and old: which operation was asked of whom.
 
+use plimsoll_core::config::HostPattern;
 use plimsoll_ratecontrol::paths::{Kind, Span};
 
 use super::otlp::{Asked, RawSpan};
@@ -15,9 +16,12 @@ const ERROR: i32 = 2;
 const MOST_SEGMENTS: usize = 8;
 /// A segment that is longer, and has a digit, is taken for the name of a thing rather than of a kind of things.
 const LONGEST_WORD: usize = 24;
+/// A hexadecimal number that is shorter, and not a decimal one, is taken for a word: `b2b`.
+const SHORTEST_HEX: usize = 6;
 
-/// The span, as the learner takes it; nothing where its numbers are none. `words` is room for the operation.
-pub fn read<'a>(span: &RawSpan<'a>, words: &'a mut String) -> Option<Span<'a>> {
+/// The span, as the learner takes it; nothing where its numbers are none. Which of these `hosts`, the first that fits, was asked is part of
+/// the operation. `words` is room for that.
+pub fn read<'a>(span: &RawSpan<'a>, hosts: &[HostPattern], words: &'a mut String) -> Option<Span<'a>> {
     let trace = u128::from_be_bytes(span.trace.try_into().ok()?);
     let id = u64::from_be_bytes(span.id.try_into().ok()?);
     let parent = match span.parent {
@@ -35,7 +39,7 @@ pub fn read<'a>(span: &RawSpan<'a>, words: &'a mut String) -> Option<Span<'a>> {
     let serves = kind == Kind::Serves;
     if serves {
         words.clear();
-        operation(&span.asked, span.name, words);
+        operation(&span.asked, hosts, span.name, words);
     }
     Some(Span {
         trace,
@@ -50,8 +54,8 @@ pub fn read<'a>(span: &RawSpan<'a>, words: &'a mut String) -> Option<Span<'a>> {
     })
 }
 
-/// What was asked: `GET /cart/{id}`, `shop.Cart/Add`, or what the sender calls it.
-fn operation(asked: &Asked<'_>, name: &str, words: &mut String) {
+/// What was asked: `GET /cart/{id}`, `GET shop.example/cart/{id}`, `shop.Cart/Add`, or what the sender calls it.
+fn operation(asked: &Asked<'_>, hosts: &[HostPattern], name: &str, words: &mut String) {
     let url = asked.url_full.and_then(|url| url.split_once("://")).map(|(_, rest)| rest);
     let path = asked.url_path.or(url.map(|rest| rest.find('/').map_or("/", |at| &rest[at..])));
     match (asked.rpc_service, asked.rpc_method) {
@@ -63,6 +67,13 @@ fn operation(asked: &Asked<'_>, name: &str, words: &mut String) {
             (route, path) => {
                 if let Some(method) = asked.http_method {
                     words.extend([method, " "]);
+                    let host = asked.host.or(url.and_then(|url| url.split('/').next()));
+                    // Whoever sends requests makes up hosts as they like; these are the operator's.
+                    match host.and_then(|host| hosts.iter().find(|pattern| pattern.fits(host))) {
+                        Some(HostPattern::Exact(name)) => words.push_str(name),
+                        Some(HostPattern::Suffix(suffix)) => words.extend(["*", suffix]),
+                        None => {}
+                    }
                 }
                 match (route, path) {
                     // Some frameworks leave the slash out.
@@ -94,10 +105,11 @@ fn template(path: &str, words: &mut String) {
     }
 }
 
-/// Numbers, hexadecimal numbers, UUIDs, and long words with digits.
+/// Numbers, hexadecimal numbers that are not too short, UUIDs, and long words with digits.
 fn is_id(segment: &str) -> bool {
+    let all = |is: fn(&u8) -> bool| segment.bytes().all(|byte| byte == b'-' || is(&byte));
+    let is_number = all(u8::is_ascii_digit) || segment.len() >= SHORTEST_HEX && all(u8::is_ascii_hexdigit);
     let has_digit = segment.bytes().any(|byte| byte.is_ascii_digit());
-    let is_number = segment.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
     has_digit && (is_number || segment.len() > LONGEST_WORD)
 }
 
@@ -106,12 +118,17 @@ mod tests {
     use super::*;
 
     fn asked(attributes: &[(&str, &'static str)]) -> String {
+        asked_of(&[], attributes)
+    }
+
+    fn asked_of(hosts: &[&str], attributes: &[(&str, &'static str)]) -> String {
+        let hosts: Vec<HostPattern> = hosts.iter().map(|host| host.parse().unwrap()).collect();
         let mut asked = Asked::default();
         for (name, value) in attributes {
             *asked.place(name).unwrap() = Some(value);
         }
         let mut words = String::new();
-        operation(&asked, "its name", &mut words);
+        operation(&asked, &hosts, "its name", &mut words);
         words
     }
 
@@ -137,11 +154,35 @@ mod tests {
             (&[("http.request.method", "GET"), ("http.route", ""), ("url.path", "/v1/x")], "GET /v1/x"),
             (&[("url.path", "/1/2/3/4/5/6/7/8/9")], "/{id}/{id}/{id}/{id}/{id}/{id}/{id}/{id}/..."),
             (
-                &[("url.path", "/api/v2/f81d4fae-7dec-11d0-a765-00a0c91e6bf6/face/feed1")],
+                &[("url.path", "/api/v2/f81d4fae-7dec-11d0-a765-00a0c91e6bf6/face/feed01")],
                 "/api/v2/{id}/face/{id}",
             ),
+            (&[("url.path", "/b2b/e2e/a1/2024-11-05/42/-/feed1")], "/b2b/e2e/a1/{id}/{id}/-/feed1"),
         ] {
             assert_eq!(asked(attributes), expected, "{attributes:?}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_told_apart_where_the_operator_does() {
+        let hosts = ["shop.example", "*.blog.example"];
+        for (attributes, expected) in [
+            (
+                &[("server.address", "Shop.example"), ("http.request.method", "GET"), ("http.route", "/a")][..],
+                "GET shop.example/a",
+            ),
+            (
+                &[("server.address", "10.0.0.7"), ("http.request.method", "GET"), ("http.route", "/a")],
+                "GET /a",
+            ),
+            (
+                &[("http.host", "my.blog.example:80"), ("http.method", "GET"), ("http.target", "/a/7")],
+                "GET *.blog.example/a/{id}",
+            ),
+            (&[("http.method", "GET"), ("http.url", "https://shop.example/b?c")], "GET shop.example/b"),
+            (&[("http.host", "shop.example"), ("rpc.method", "shop.Cart/Add")], "shop.Cart/Add"),
+        ] {
+            assert_eq!(asked_of(&hosts, attributes), expected, "{attributes:?}");
         }
     }
 
@@ -156,7 +197,7 @@ mod tests {
             ..RawSpan::default()
         };
         let mut words = String::new();
-        let span = read(&sound, &mut words).unwrap();
+        let span = read(&sound, &[], &mut words).unwrap();
         assert_eq!((span.parent, span.kind, span.operation, span.failed), (0, Kind::Serves, Some("x"), true));
         for bad in [
             RawSpan { trace: &[0; 16], ..sound },
@@ -165,11 +206,11 @@ mod tests {
             RawSpan { id: &[], ..sound },
             RawSpan { parent: &[1; 7], ..sound },
         ] {
-            assert_eq!(read(&bad, &mut String::new()), None, "{bad:?}");
+            assert_eq!(read(&bad, &[], &mut String::new()), None, "{bad:?}");
         }
         let call = RawSpan { kind: CLIENT, asked: Asked { peer: Some("db"), ..Asked::default() }, ..sound };
         let mut words = String::new();
-        let span = read(&call, &mut words).unwrap();
+        let span = read(&call, &[], &mut words).unwrap();
         assert_eq!((span.kind, span.operation, span.peer), (Kind::Calls, None, Some("db")));
     }
 }

@@ -32,7 +32,7 @@ fn begin(keys: &str) -> Telemetry {
         "[controller.telemetry]\nlisten = \"127.0.0.1:0\"\nwait = \"100ms\"\n{keys}\n[pool.p]\nservers = [\"a:1\"]"
     );
     let config = parse::<Config>(&text, "").unwrap_or_else(|errors| panic!("{errors}")).0;
-    start(&config.controller.telemetry.unwrap()).unwrap()
+    start(&config.controller.telemetry.unwrap(), &config.classes).unwrap()
 }
 
 fn word(key: &str, value: &str) -> KeyValue {

@@ -221,11 +221,64 @@ impl Guard {
 
 impl Trust {
     fn follow(&mut self, now: Nanos, goodput_per_s: f64, claim: &Claim, settings: &Settings) {
-        let seconds = now.since(self.heard).as_secs_f64();
-        self.heard = now;
+        let passed = now.since(std::mem::replace(&mut self.heard, now));
+        if passed >= settings.patience {
+            // It was looked at so long ago that nobody knows whether it was behind all the time.
+            self.behind = None;
+        }
+        let seconds = passed.as_secs_f64();
         let part = 1.0 - (-seconds / settings.follow.as_secs_f64().max(1e-3)).exp();
         let (goodput, predicted) = self.had.unwrap_or((goodput_per_s, claim.predicted_per_s));
         let step = |before: f64, sample: f64| before + (sample - before) * part;
         self.had = Some((step(goodput, goodput_per_s), step(predicted, claim.predicted_per_s)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observation::{ApiSignal, Memory, Observation};
+    use crate::overload::Thresholds;
+    use crate::topology::{Api, Topology};
+
+    /// The goodput of an API of which 100 a second could be had is judged in each of these seconds; those in which it was handed over.
+    fn handed_over(goodput: impl IntoIterator<Item = (u64, f64)>) -> Vec<u64> {
+        let topology = Topology::new(1, vec![Api::along([0], Nanos::from_secs(1), 1)]);
+        let (mut guard, mut memory) = (Guard::new(Settings::default()), Memory::default());
+        let mut handed_over = Vec::new();
+        for (second, per_s) in goodput {
+            let now = Nanos::from_secs(second);
+            let signal = ApiSignal { goodput_per_s: Some(per_s), ..ApiSignal::default() };
+            memory.take(now, 1, 1, &Observation { services: &[], apis: &[signal] });
+            let second_long = Nanos::from_secs(1);
+            let view = View {
+                now,
+                elapsed: second_long,
+                freeze: second_long,
+                relax: second_long,
+                release: second_long,
+                thresholds: &Thresholds::default(),
+                topology: &topology,
+                memory: &memory,
+            };
+            guard.begin(now, 1);
+            guard.judge(&view, &[Claim { api: ApiId(0), priority: 1, predicted_per_s: 100.0 }]);
+            handed_over
+                .extend(guard.handovers().iter().filter(|it| it.reason != Reason::Again).map(|_| second));
+        }
+        handed_over
+    }
+
+    #[test]
+    fn who_is_behind_for_long_enough_is_relieved() {
+        assert_eq!(handed_over((1..10).map(|second| (second, 50.0))), [6]);
+        assert!(handed_over((1..10).map(|second| (second, 95.0))).is_empty());
+    }
+
+    #[test]
+    fn what_was_behind_before_nobody_looked_is_not_behind_ever_since() {
+        // Four seconds, a minute in which it was not limited, and four seconds.
+        assert!(handed_over((1..5).chain(65..69).map(|second| (second, 50.0))).is_empty());
+        assert_eq!(handed_over((1..5).chain(65..72).map(|second| (second, 50.0))), [70]);
     }
 }

@@ -165,6 +165,7 @@ impl Verdict for Known {
             return;
         }
         self.figures.requests += 1;
+        usage.recent += 1.0;
         let room = Room { branches: self.branches, visits: &mut self.room };
         usage.api.count(visited, worked, failed, room);
     }

@@ -27,6 +27,8 @@ pub struct Usage {
     pub remote: f64,
     /// Requests that were called by somebody in the fleet.
     pub inner: f64,
+    /// Requests that entered by it, or seemed to, those of long ago hardly counting any more.
+    pub recent: f64,
     /// When it was last used.
     pub seen: Nanos,
     /// What its requests visit, where they enter the fleet by it.
@@ -35,7 +37,7 @@ pub struct Usage {
 
 impl Usage {
     fn new(operation: Operation, now: Nanos) -> Usage {
-        Usage { operation, known: 0.0, remote: 0.0, inner: 0.0, seen: now, api: Api::default() }
+        Usage { operation, known: 0.0, remote: 0.0, inner: 0.0, recent: 0.0, seen: now, api: Api::default() }
     }
 
     /// Whether requests enter the fleet by it. Where somebody in the fleet calls it too, and mostly, those whose caller is unknown are
@@ -124,8 +126,10 @@ impl Operations {
     /// Makes the past count less, and forgets what was not seen for long. `passed` is the time since the last call.
     pub fn fade(&mut self, now: Nanos, passed: Nanos, half_life: Nanos, forget: Nanos, freed: &mut usize) {
         // How operations are used changes more slowly than which branches requests take.
-        let factor = (-passed.as_secs_f64() / (10.0 * half_life.as_secs_f64())).exp2();
+        let lives = passed.as_secs_f64() / half_life.as_secs_f64();
+        let (factor, recent) = ((-lives / 10.0).exp2(), (-lives).exp2());
         for usage in &mut self.all {
+            usage.recent *= recent;
             usage.known *= factor;
             usage.remote *= factor;
             usage.inner *= factor;

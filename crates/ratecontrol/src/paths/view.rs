@@ -25,7 +25,9 @@ pub struct ApiPaths {
     pub operation: Arc<str>,
     /// Requests that this is known by, those long ago counting less.
     pub requests: f64,
-    /// Requests that ended in an error, likewise.
+    /// Requests that came of late, those half a life ago counting half: unlike the former this can be held against that of other APIs.
+    pub recent: f64,
+    /// Requests that ended in an error, as those that this is known by.
     pub failed: f64,
     /// The ways that requests take, those that most take first.
     pub branches: Vec<PathBranch>,
@@ -132,6 +134,7 @@ fn api(usage: &Usage, names: &Names) -> ApiPaths {
         service: Arc::clone(names.text(usage.operation.service)),
         operation: Arc::clone(names.text(usage.operation.name)),
         requests: weight,
+        recent: usage.recent,
         failed: known.failed,
         branches,
         own_times,

@@ -78,22 +78,47 @@ impl Sum {
     }
 }
 
+/// Whoever was not told of for three times as long as its source takes to tell, though others of its service were, is gone; at least this
+/// long, since what was done is not told in each answer.
+const TIMES_MISSED: u64 = 3;
+const LEAST_MISSED: Nanos = Nanos::from_secs(2);
+
+/// One who tells.
+struct Teller {
+    source: Source,
+    notes: Notes,
+    /// When it answered last, and the time between that and the answer before.
+    answered: Option<Nanos>,
+    pace: Option<Nanos>,
+}
+
+impl Teller {
+    fn new(name: String) -> Teller {
+        let source = Source { name, ..Source::default() };
+        Teller { source, notes: Notes::new(), answered: None, pace: None }
+    }
+
+    /// How much older than the newest that is known of a service a note may be.
+    fn lag(&self) -> Nanos {
+        self.pace.map_or(Nanos::MAX, |pace| Nanos(pace.0.saturating_mul(TIMES_MISSED)).max(LEAST_MISSED))
+    }
+}
+
 /// All that was told.
 pub struct Board {
     stale: Nanos,
-    sources: Vec<(Source, Notes)>,
+    tellers: Vec<Teller>,
 }
 
 impl Board {
     /// Nothing was told yet by these.
     pub fn new(stale: Nanos, names: impl IntoIterator<Item = String>) -> Board {
-        let source = |name| (Source { name, ..Source::default() }, Notes::new());
-        Board { stale, sources: names.into_iter().map(source).collect() }
+        Board { stale, tellers: names.into_iter().map(Teller::new).collect() }
     }
 
     /// A source told this, or what went wrong.
     pub fn note(&mut self, source: usize, now: Nanos, answer: Result<Vec<Told>, String>) {
-        let (source, notes) = &mut self.sources[source];
+        let Teller { source, notes, answered, pace } = &mut self.tellers[source];
         let told = match answer {
             Ok(told) => told,
             Err(trouble) => {
@@ -106,6 +131,7 @@ impl Board {
             }
         };
         (source.answers, source.trouble) = (true, None);
+        *pace = answered.replace(now).map(|before| now.since(before));
         notes.retain(|_, note| now.since(note.at) <= self.stale);
         for Told { service, instance, what, is_new } in told {
             let key = (service, instance, discriminant(&what));
@@ -125,9 +151,19 @@ impl Board {
     /// What is known now, whoever told of it. How busy instances of one service are counts by what they may use; each waits as much as the
     /// others, and what they get done adds up.
     pub fn usage(&self, now: Nanos) -> Usage {
+        let notes = || {
+            let all =
+                self.tellers.iter().flat_map(|teller| teller.notes.iter().map(move |note| (teller, note)));
+            all.filter(|(_, (_, note))| now.since(note.at) <= self.stale)
+        };
+        let mut newest: HashMap<(&str, Discriminant<What>), Nanos> = HashMap::new();
+        for (_, ((service, _, which), note)) in notes() {
+            let newest = newest.entry((service, *which)).or_default();
+            *newest = note.at.max(*newest);
+        }
         let mut sums: BTreeMap<&str, [Option<Sum>; 3]> = BTreeMap::new();
-        for (_, notes) in &self.sources {
-            for ((service, ..), note) in notes.iter().filter(|(_, note)| now.since(note.at) <= self.stale) {
+        for (teller, ((service, _, which), note)) in notes() {
+            if newest[&(service.as_str(), *which)].since(note.at) <= teller.lag() {
                 let [uses, waits, serves] = sums.entry(service).or_default();
                 match note.what {
                     What::Uses { used, of } => Sum::add(uses, used, of, note),
@@ -144,7 +180,7 @@ impl Board {
         };
         Usage {
             services: sums.into_iter().map(known).collect(),
-            sources: self.sources.iter().map(|(source, _)| source.clone()).collect(),
+            sources: self.tellers.iter().map(|teller| teller.source.clone()).collect(),
         }
     }
 }
@@ -175,10 +211,36 @@ mod tests {
             Nanos::from_secs(1),
             Ok(vec![told("cart", "1", 0.5, 1.0), told("cart", "2", 3.5, 4.0), told("db", "", 7.0, 1.0)]),
         );
-        board.note(1, Nanos::from_secs(8), Ok(vec![told("cart", "1", 0.0, 3.0)]));
+        board.note(1, Nanos::from_secs(3), Ok(vec![told("cart", "1", 0.0, 3.0)]));
         assert_eq!(known(&board, 8), [("cart".to_owned(), 0.5), ("db".to_owned(), 1.0)]);
         assert_eq!(known(&board, 12), [("cart".to_owned(), 0.0)]);
-        assert!(known(&board, 19).is_empty());
+        assert!(known(&board, 14).is_empty());
+    }
+
+    #[test]
+    fn who_is_not_told_of_while_others_are_is_gone_and_who_tells_seldom_is_not() {
+        let mut board = Board::new(Nanos::from_secs(30), ["often".to_owned(), "seldom".to_owned()]);
+        for second in 1..=20 {
+            let mut answer = vec![told("cart", "1", 0.2, 1.0)];
+            // One of two ends, and is not in the answers any more.
+            answer.extend((second <= 10).then(|| told("cart", "2", 1.0, 1.0)));
+            board.note(0, Nanos::from_secs(second), Ok(answer));
+            if second % 4 == 0 {
+                board.note(1, Nanos::from_secs(second), Ok(vec![told("cart", "3", 0.3, 1.0)]));
+            }
+            let cart = known(&board, second)[0].1;
+            let expected = match second {
+                1..4 => (0.2 + 1.0) / 2.0,
+                4..14 => (0.2 + 1.0 + 0.3) / 3.0,
+                _ => (0.2 + 0.3) / 2.0,
+            };
+            assert!((cart - expected).abs() < 1e-9, "{second}: {cart}");
+        }
+        board.note(0, Nanos::from_secs(25), Err("refused".to_owned()));
+        assert!(
+            (known(&board, 25)[0].1 - 0.25).abs() < 1e-9,
+            "where nobody is told of, all are as they were"
+        );
     }
 
     #[test]
@@ -237,6 +299,7 @@ mod tests {
         assert_eq!(news(counted), [1, 5, 10, 15, 20]);
         assert_eq!(news(|_| Told { is_new: Some(true), ..told("x", "", 0.5, 1.0) }), all);
     }
+
     #[test]
     fn queues_are_means_and_what_is_done_adds_up() {
         let mut board = Board::new(Nanos::from_secs(10), ["a".to_owned(), "b".to_owned()]);

@@ -3,7 +3,7 @@
 //! It answers with what it scraped last, as often as it is asked. So it is asked for the times of that, too: a value that was not scraped anew is no
 //! news.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -29,28 +29,30 @@ struct Data {
 #[derive(Deserialize)]
 struct Row {
     #[serde(default)]
-    metric: HashMap<String, String>,
+    metric: BTreeMap<String, String>,
     /// When, and what, as text: JSON has no NaN.
     value: (f64, String),
 }
 
-/// When what is told of each service was scraped, in seconds since 1970.
-pub type Times = HashMap<String, f64>;
+/// When what is told of each instance of each service was scraped, in seconds since 1970.
+pub type Times = HashMap<(String, String), f64>;
 
 /// The query for the times of what another one gives.
 pub fn of_times(query: &str) -> String {
     format!("timestamp({query})")
 }
 
-/// Reads an answer: of each value that has the label, the service and what the value says.
+/// Reads an answer: of each value that has the label, the service and what the value says. Values of one service are of its instances, by what
+/// other labels they have.
 ///
 /// # Errors
 /// Why it is none, in words.
 pub fn parse(body: &[u8], label: &str, what: fn(f64) -> What) -> Result<Vec<Told>, String> {
-    let told = rows(body)?.into_iter().filter_map(|mut row| {
-        let service = row.metric.remove(label)?;
+    let told = rows(body)?.into_iter().filter_map(|row| {
+        let what = what(row.number());
+        let (service, instance) = row.whose(label)?;
         // The time beside it is that of the question.
-        Some(Told { service, instance: String::new(), what: what(row.number()), is_new: None })
+        Some(Told { service, instance, what, is_new: None })
     });
     Ok(told.collect())
 }
@@ -59,13 +61,10 @@ pub fn parse(body: &[u8], label: &str, what: fn(f64) -> What) -> Result<Vec<Told
 /// there one where the answer is something else.
 pub fn times(body: &[u8], label: &str) -> Times {
     let mut times = Times::new();
-    for mut row in rows(body).unwrap_or_default() {
+    for row in rows(body).unwrap_or_default() {
         let scraped_s = row.number();
         let is_time = scraped_s < row.value.0 && scraped_s > row.value.0 - OLDEST_S;
-        if let Some(service) = row.metric.remove(label).filter(|_| is_time) {
-            let latest = times.entry(service).or_insert(scraped_s);
-            *latest = latest.max(scraped_s);
-        }
+        times.extend(row.whose(label).filter(|_| is_time).map(|whose| (whose, scraped_s)));
     }
     times
 }
@@ -73,7 +72,8 @@ pub fn times(body: &[u8], label: &str) -> Times {
 /// Marks as new what was scraped since the times before, where those of now say when it was.
 pub fn mark(told: &mut [Told], before: &Times, now: &Times) {
     for told in told {
-        told.is_new = now.get(&told.service).map(|at_s| before.get(&told.service) != Some(at_s));
+        let whose = (told.service.clone(), told.instance.clone());
+        told.is_new = now.get(&whose).map(|at_s| before.get(&whose) != Some(at_s));
     }
 }
 
@@ -81,6 +81,15 @@ impl Row {
     /// What is no number is counted as nonsense by whoever takes it.
     fn number(&self) -> f64 {
         self.value.1.parse().unwrap_or(f64::NAN)
+    }
+
+    /// The service, and which of its instances, as all other labels tell.
+    fn whose(mut self, label: &str) -> Option<(String, String)> {
+        let service = self.metric.remove(label)?;
+        // The times of a metric have no name.
+        self.metric.remove("__name__");
+        let others: Vec<String> = self.metric.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        Some((service, others.join(",")))
     }
 }
 
@@ -124,6 +133,28 @@ mod tests {
             before = now;
         }
         assert!(times(b"no answer", "s").is_empty());
+    }
+
+    #[test]
+    fn several_rows_of_one_service_are_its_instances() {
+        let row = |pod: &str, value: &str| {
+            format!(
+                r#"{{"metric":{{"__name__":"busy","pod":"{pod}","s":"cart"}},"value":[1700000009.5,"{value}"]}}"#
+            )
+        };
+        let answer = |rows: [String; 2]| {
+            format!(r#"{{"data":{{"resultType":"vector","result":[{}]}}}}"#, rows.join(","))
+        };
+        let mut told =
+            parse(answer([row("a", "0.9"), row("b", "0.1")]).as_bytes(), "s", What::Waits).unwrap();
+        let seen: Vec<_> = told.iter().map(|told| (&*told.service, &*told.instance, told.what)).collect();
+        assert_eq!(seen, [("cart", "pod=a", What::Waits(0.9)), ("cart", "pod=b", What::Waits(0.1))]);
+        let at = |b: &str| {
+            let nameless = |row: String| row.replace(r#""__name__":"busy","#, "");
+            times(answer([nameless(row("a", "1700000001")), nameless(row("b", b))]).as_bytes(), "s")
+        };
+        mark(&mut told, &at("1700000001"), &at("1700000002"));
+        assert_eq!([told[0].is_new, told[1].is_new], [Some(false), Some(true)]);
     }
 
     #[test]
