@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Trains the base model of the learned rate controller and judges it.
 #
-#   training/run.sh [DIRECTORY]   everything, into out/training by default: under half an hour on two cores
+#   training/run.sh [DIRECTORY]   everything, into out/training by default: three minutes on two cores
 #   training/run.sh --quick       the same with a few hundred episodes, to see that all of it works
 #   training/run.sh --setup       only what `plimsoll fleet train` needs: a Python environment, and the module in it
 #
