@@ -105,9 +105,7 @@ impl Overload {
 
 /// How long requests may wait at a service.
 pub fn patience(topology: &Topology, service: ServiceId, at: &Thresholds) -> Nanos {
-    let slos = topology.users(service).iter().map(|&(api, _)| topology.api(api).slo);
-    let tightest = slos.min().unwrap_or(Nanos::MAX);
-    Nanos::from_secs_f64(tightest.as_secs_f64() * at.wait).max(at.least_wait)
+    Nanos::from_secs_f64(topology.tightest_slo(service).as_secs_f64() * at.wait).max(at.least_wait)
 }
 
 #[cfg(test)]

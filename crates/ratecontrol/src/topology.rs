@@ -91,6 +91,8 @@ pub struct Topology {
     users_from: Vec<u32>,
     /// Where in `uses` each entry of `users` is.
     places: Vec<u32>,
+    /// Service by service the tightest SLO of those who use it.
+    tightest: Vec<Nanos>,
     /// By pair, how long the service works for the API; empty where nobody tells.
     own_times: Vec<OwnTime>,
 }
@@ -120,16 +122,20 @@ impl Topology {
         (0..services).for_each(|at| users_from[at + 1] += users_from[at]);
         let (mut next, mut users) = (users_from.clone(), vec![(ApiId(0), 0.0); uses.len()]);
         let mut places = vec![0; uses.len()];
+        let mut tightest = vec![Nanos::MAX; services];
         for api in 0..apis.len() {
             for place in uses_from[api]..uses_from[api + 1] {
                 let (service, calls) = uses[place as usize];
+                let slo = &mut tightest[service.index()];
+                *slo = apis[api].slo.min(*slo);
                 let next = &mut next[service.index()];
                 users[*next as usize] = (ApiId(api as u32), calls);
                 places[*next as usize] = place;
                 *next += 1;
             }
         }
-        Topology { apis, services, uses, uses_from, users, users_from, places, own_times: Vec::new() }
+        let own_times = Vec::new();
+        Topology { apis, services, uses, uses_from, users, users_from, places, tightest, own_times }
     }
 
     /// The same fleet, with how long services work for APIs. What makes no sense, or is of services that an API does not use, is left out.
@@ -182,6 +188,11 @@ impl Topology {
             Some(&[from, to]) => &self.users[from as usize..to as usize],
             _ => &[],
         }
+    }
+
+    /// The tightest SLO of those who may call a service.
+    pub fn tightest_slo(&self, service: ServiceId) -> Nanos {
+        self.tightest.get(service.index()).copied().unwrap_or(Nanos::MAX)
     }
 
     /// How many pairs of an API and a service that it uses there are. Each has a place among them,

@@ -3,7 +3,7 @@
 //! The primal simplex method with bounded variables on a condensed tableau. The programmes are small (callers times bottlenecks of one
 //! cluster) and there is always a feasible start, nothing but what must be; so this is faster than a general solver by far, allocates
 //! nothing once warm, and whenever it is stopped what it has is feasible. Lexicographic: when no column can improve an objective any more,
-//! those that would make it worse may not enter for a lesser one.
+//! those that would make it worse may not enter for a lesser one, and are dropped.
 
 /// What costs an important API less than this part is a tie: estimates are no more exact, and a tie is shared instead of won by noise.
 const TIE: f64 = 0.02;
@@ -24,11 +24,10 @@ pub(crate) struct Program {
     /// Which variable each row and each column stands for.
     row: Vec<u32>,
     column: Vec<u32>,
-    /// Columns that may not enter any more.
-    frozen: Vec<bool>,
     /// What the objective gains when a nonbasic variable grows.
     gain: Vec<f64>,
     pivot: Vec<f64>,
+    kept: Vec<usize>,
 }
 
 impl Program {
@@ -42,8 +41,6 @@ impl Program {
         self.row.clear();
         self.column.clear();
         self.column.extend(0..self.columns as u32);
-        self.frozen.clear();
-        self.frozen.resize(self.columns, false);
         self.flipped.clear();
         self.flipped.resize(self.columns, false);
     }
@@ -66,15 +63,43 @@ impl Program {
         // Far more than is needed: about two pivots a row and column. Cycling is possible in theory, so after half of them the first
         // column that improves is taken, not the best (Bland).
         let most = 4 * (self.columns + self.row.len()) + 16;
-        for turn in 0..most {
-            let Some(column) = self.entering(turn > most / 2) else { break };
-            self.enter(column);
+        let mut turns = 0;
+        while turns < most
+            && let Some(least) = self.least_gain(turns > most / 2)
+        {
+            // Of equals the first comes first, and then the next: what goes from bound to bound changes nothing for the others.
+            for column in 0..self.columns {
+                if self.may_enter(column) && self.gain[column] >= least * (1.0 - EPSILON) {
+                    turns += 1;
+                    if self.enter(column) {
+                        break;
+                    }
+                }
+            }
         }
-        for at in 0..self.columns {
+        self.drop_columns(|variable, gain| {
             // Only equals can tie: however little a lesser one takes away, it takes it away.
-            let equal = objective.get(self.column[at] as usize).is_some_and(|&weight| weight > 0.0);
-            self.frozen[at] |= self.gain[at] < if equal { -TIE } else { -EPSILON };
+            let equal = objective.get(variable).is_some_and(|&weight| weight > 0.0);
+            gain < if equal { -TIE } else { -EPSILON }
+        });
+    }
+
+    /// Takes out the columns of which the variable and the gain are such; the variables stay as they are.
+    fn drop_columns(&mut self, is_done: impl Fn(usize, f64) -> bool) {
+        let before = self.columns;
+        self.kept.clear();
+        self.kept.extend((0..before).filter(|&at| !is_done(self.column[at] as usize, self.gain[at])));
+        self.columns = self.kept.len();
+        // Each goes to where it is or before that, so nothing is overwritten that is still to go.
+        for row in 0..self.row.len() {
+            for (to, &from) in self.kept.iter().enumerate() {
+                self.a[row * self.columns + to] = self.a[row * before + from];
+            }
         }
+        for (to, &from) in self.kept.iter().enumerate() {
+            self.column[to] = self.column[from];
+        }
+        self.column.truncate(self.columns);
     }
 
     /// What a variable is.
@@ -103,23 +128,21 @@ impl Program {
         self.gain = gain;
     }
 
-    /// The column that gains most, the first of equals.
-    fn entering(&self, first: bool) -> Option<usize> {
-        let mut best = None;
-        let mut most = EPSILON;
-        for at in (0..self.columns).filter(|&at| !self.frozen[at]) {
-            if self.gain[at] > most * (1.0 + EPSILON) && self.upper[self.column[at] as usize] > 0.0 {
-                (best, most) = (Some(at), self.gain[at]);
-                if first {
-                    break;
-                }
-            }
-        }
-        best
+    /// Whether a column improves the objective.
+    fn may_enter(&self, column: usize) -> bool {
+        self.gain[column] > EPSILON && self.upper[self.column[column] as usize] > 0.0
     }
 
-    /// Lets a nonbasic variable grow until something is at its bound: itself, or a basic variable, which then takes its column.
-    fn enter(&mut self, column: usize) {
+    /// What a column is to gain that enters next: the most that any does, or in the order of the columns anything at all.
+    fn least_gain(&self, in_order: bool) -> Option<f64> {
+        let gains = (0..self.columns).filter(|&at| self.may_enter(at)).map(|at| self.gain[at]);
+        let most = gains.reduce(f64::max)?;
+        Some(if in_order { EPSILON } else { most })
+    }
+
+    /// Lets a nonbasic variable grow until something is at its bound: itself, or a basic variable, which then takes its column. Whether that
+    /// was so.
+    fn enter(&mut self, column: usize) -> bool {
         let (mut step, mut leaving) = (self.upper[self.column[column] as usize], None);
         let mut largest = 0.0;
         for row in 0..self.row.len() {
@@ -140,14 +163,15 @@ impl Program {
             if step.is_finite() {
                 self.flip_column(column, step);
             } else {
-                self.frozen[column] = true; // unbounded: there is no such programme here, but never for ever
+                self.upper[self.column[column] as usize] = 0.0; // unbounded: there is no such programme here, but never for ever
             }
-            return;
+            return false;
         };
         if at_upper {
             self.flip_row(row);
         }
         self.exchange(row, column);
+        true
     }
 
     /// A nonbasic variable goes from one bound to the other.
