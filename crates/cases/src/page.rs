@@ -18,7 +18,7 @@ const COLUMNS: &str = "Goodput is requests that were answered within the objecti
     not answered: refused because too many waited, ended, or without an answer five seconds after the run. Action is the time from the \
     first moment at which the objective was missed to the end of the first task, recovery the time from then until the last late request was over. \
     Of several runs the median, and from where to where they were. What remedies are: `none`, nobody does anything; `plimsoll`, the agent with \
-    the rights that [`agent.md`](agent.md) asks for; `protego`, who waits too long is given up, by the same adapter and with the same rights; \
+    the rights that [the server's page](agent.md#a-server-as-it-is) asks for; `protego`, who waits too long is given up, by the same adapter and with the same rights; \
     `timeout`, limits on the time of statements, as people set them; `native`, what else the server has.";
 
 /// The page, in Markdown. Its figures are those that `case run --out` writes, in the folder `cases` beside it. A case may have run at two

@@ -59,6 +59,11 @@ pub trait Source {
     /// Warnings since the last call: what cannot be seen or done, and what to do about it.
     fn warnings(&mut self) -> Vec<String>;
 
+    /// Whether the warnings of the next call are all that hold, and those of before do not: what warned began anew, as a connection does.
+    fn starts_over(&mut self) -> bool {
+        false
+    }
+
     /// A resource's name.
     fn resource(&self, index: u32) -> String;
 

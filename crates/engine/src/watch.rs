@@ -165,8 +165,12 @@ impl<S: Source> Watch<S> {
             log::info!(app:% = self.promise.name; "watching");
             (self.told, self.status.trouble) = (None, None);
         }
+        let before = match self.source.starts_over() {
+            true => std::mem::take(&mut self.status.warnings),
+            false => Vec::new(),
+        };
         for warning in self.source.warnings() {
-            self.warn(warning);
+            self.warn(warning, &before);
         }
         for (task, outcome, why) in self.source.outcomes() {
             self.came_of(task, outcome, why);
@@ -441,10 +445,14 @@ impl<S: Source> Watch<S> {
         self.board.note(&self.promise.name, &self.status);
     }
 
-    fn warn(&mut self, warning: String) {
-        if !self.status.warnings.contains(&warning) {
-            self.events.tell(&Event::new(What::AdapterError, &self.promise.app, warning.clone()));
-            self.status.warnings.push(warning);
+    /// Tells a warning once, also where it holds again that held `before`.
+    fn warn(&mut self, warning: String, before: &[String]) {
+        if self.status.warnings.contains(&warning) {
+            return;
         }
+        if !before.contains(&warning) {
+            self.events.tell(&Event::new(What::AdapterError, &self.promise.app, warning.clone()));
+        }
+        self.status.warnings.push(warning);
     }
 }

@@ -10,6 +10,9 @@ use crate::server::trust::tls;
 
 /// How long connecting may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// What the server says where all connections are taken, and what helps.
+const TOO_MANY: u16 = 1040;
+const FULL: &str = "; raise `max_connections`, or set `extra_port` and point `dsn` at it";
 /// What we ask must cost little and wait for nothing, and the server gives it up when it takes longer. Backups keep out who writes only; a look
 /// must not write either.
 const SETTINGS: &str = "SET SESSION max_statement_time = 5, lock_wait_timeout = 1, innodb_lock_wait_timeout = 1, \
@@ -64,7 +67,10 @@ pub async fn connect(options: &Opts) -> Result<Conn, String> {
 /// An error in one line.
 pub fn words(error: &Error) -> String {
     let words = match error {
-        Error::Server(said) => format!("the server says: {} ({})", said.message, said.code),
+        Error::Server(said) => {
+            let helps = if said.code == TOO_MANY { FULL } else { "" };
+            format!("the server says: {} ({}){helps}", said.message, said.code)
+        }
         Error::Io(IoError::Tls(error)) => format!("no TLS with the server: {error}; see tls_ca"),
         Error::Io(error) => error.to_string(),
         Error::Driver(DriverError::NoClientSslFlagFromServer) => "the server does not speak TLS".to_owned(),

@@ -61,6 +61,7 @@ pub struct MariaDb {
 impl Adapter for MariaDb {
     type Target = Opts;
     const SOURCE: &'static str = "mariadb";
+    const RESERVES: bool = true;
 
     fn target(settings: &Database) -> Result<Opts, String> {
         let DatabaseKind::MariaDb { tls_ca } = &settings.kind else {
@@ -86,6 +87,10 @@ impl Adapter for MariaDb {
             running: Vec::new(),
             warned: false,
         })
+    }
+
+    async fn keep(&mut self) -> Result<(), String> {
+        self.poll.ping().await
     }
 
     fn warnings(&mut self, enforce: bool) -> Vec<String> {

@@ -202,6 +202,14 @@ impl Poll {
         }
     }
 
+    /// Whether the server is there. It does not count that as a question.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn ping(&mut self) -> Result<(), String> {
+        self.conn.ping().await.map_err(|error| words(&error))
+    }
+
     async fn rows<T: FromRow + Send + 'static>(&mut self, sql: &str) -> Result<Vec<T>, String> {
         self.ask(sql).await.map_err(|error| words(&error))
     }

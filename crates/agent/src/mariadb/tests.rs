@@ -12,7 +12,7 @@ use crate::server::conformance::{self, Ground, borrowers, conformance, on_one_th
 
 type Agent = conformance::Agent<MariaDb>;
 
-/// Users with the rights that `docs/agent.md` asks for and no more, and none; an application's, and its table.
+/// Users with the rights that `docs/mariadb.md` asks for and no more, and none; an application's, and its table.
 const USERS: &[&str] = &[
     "create user watcher",
     "grant process, connection admin on *.* to watcher",
@@ -26,7 +26,10 @@ const USERS: &[&str] = &[
 ];
 
 fn settings(server: &Private, user: &str, more: &str) -> config::Database {
-    let url = server.url(user);
+    settings_of(&server.url(user), more)
+}
+
+fn settings_of(url: &str, more: &str) -> config::Database {
     let text = format!("[mariadb.main]\ndsn = \"{url}\"\nslo = {{ p99 = \"100ms\" }}\n{more}");
     parse::<Config>(&text, "").unwrap_or_else(|e| panic!("{e}")).0.databases.remove(0)
 }
@@ -63,12 +66,20 @@ impl Ground for Private {
         raise_with(&Options { tls, ..Options::default() }).await
     }
 
-    fn settings(&self, user: &str, more: &str) -> config::Database {
-        settings(self, user, more)
+    fn port(&self) -> u16 {
+        Private::port(self)
     }
 
-    async fn session(&self) -> Session {
-        Session::connect(&self.options_of("app", Some("shop"))).await.unwrap()
+    fn settings_at(&self, port: u16, user: &str, more: &str) -> config::Database {
+        settings_of(&format!("mariadb://{user}@127.0.0.1:{port}"), more)
+    }
+
+    async fn try_session(&self) -> Result<Session, String> {
+        Session::connect(&self.options_of("app", Some("shop"))).await
+    }
+
+    async fn grant(&self, statement: &str) {
+        Session::connect(&self.options()).await.unwrap().run(statement).await.unwrap();
     }
 
     fn kill(&mut self) {

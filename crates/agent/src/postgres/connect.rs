@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_postgres::config::SslMode;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -13,6 +14,9 @@ use crate::server::trust::tls;
 
 /// How long connecting may take, where the DSN does not say.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// What helps where all connections are taken.
+const FULL: &str = "; raise `max_connections`, or from PostgreSQL 16 on set `reserved_connections` and GRANT pg_use_reserved_connections TO \
+    the agent's role";
 /// A statement of ours that takes longer is given up by the server, too. We lock nothing, and what we ask must cost little.
 const SETTINGS: &str = "set statement_timeout = '5s'; set lock_timeout = '1s'; set idle_session_timeout = 0; set jit = off; \
     set search_path = pg_catalog; set default_transaction_read_only = on; set max_parallel_workers_per_gather = 0; \
@@ -93,7 +97,8 @@ async fn open(Server { config, tls }: &Server) -> Result<Client, tokio_postgres:
 /// An error with its cause, in one line.
 pub fn words(error: &tokio_postgres::Error) -> String {
     if let Some(db) = error.as_db_error() {
-        return format!("the server says: {} ({})", db.message(), db.code().code());
+        let helps = if *db.code() == SqlState::TOO_MANY_CONNECTIONS { FULL } else { "" };
+        return format!("the server says: {} ({}){helps}", db.message(), db.code().code());
     }
     let mut words = error.to_string();
     let mut cause = error.source();

@@ -48,6 +48,7 @@ pub struct Target {
 impl Adapter for Postgres {
     type Target = Target;
     const SOURCE: &'static str = "postgres";
+    const RESERVES: bool = true;
 
     fn target(settings: &Database) -> Result<Target, String> {
         let DatabaseKind::Postgres { estimates_dsn, tls_ca } = &settings.kind else {
@@ -67,6 +68,10 @@ impl Adapter for Postgres {
         log::info!(version:% = facts.version, standby = facts.standby, role:% = facts.role; "a PostgreSQL");
         let estimates = target.estimates.clone().map(Estimates::new);
         Ok(Postgres { link, estimates, warnings: None })
+    }
+
+    async fn keep(&mut self) -> Result<(), String> {
+        self.link.poll.client().batch_execute("").await.map_err(|error| connect::words(&error))
     }
 
     fn warnings(&mut self, enforce: bool) -> Vec<String> {

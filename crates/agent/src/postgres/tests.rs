@@ -66,12 +66,20 @@ impl Ground for Database {
         Some(database)
     }
 
-    fn settings(&self, user: &str, more: &str) -> config::Database {
-        settings(&dsn(self, user), more)
+    fn port(&self) -> u16 {
+        Database::port(self)
     }
 
-    async fn session(&self) -> Session {
-        Session::connect(&as_role(self, "app")).await.unwrap()
+    fn settings_at(&self, port: u16, user: &str, more: &str) -> config::Database {
+        settings(&dsn_at(port, user), more)
+    }
+
+    async fn try_session(&self) -> Result<Session, String> {
+        Session::connect(&as_role(self, "app")).await
+    }
+
+    async fn grant(&self, statement: &str) {
+        Session::connect(&self.config("admin")).await.unwrap().run(statement).await.unwrap();
     }
 
     async fn asked(&self) -> Option<f64> {
@@ -92,7 +100,7 @@ impl Ground for Database {
 
 conformance!(Database);
 
-/// A role that may do what `docs/agent.md` asks for and no more, and one of an application, which is no superuser; a table.
+/// A role that may do what `docs/postgres.md` asks for and no more, and one of an application, which is no superuser; a table.
 const ROLES: &str = "create role watcher login; grant pg_monitor, pg_signal_backend to watcher; create role app login; \
     create table shelf (id int primary key, books int); insert into shelf select i, 0 from generate_series(1, 100) i; \
     grant all on shelf to app; alter table shelf owner to app";
@@ -104,7 +112,11 @@ fn as_role(database: &Database, role: &str) -> tokio_postgres::Config {
 }
 
 fn dsn(database: &Database, role: &str) -> String {
-    format!("postgres://{role}@127.0.0.1:{}/postgres", database.port())
+    dsn_at(database.port(), role)
+}
+
+fn dsn_at(port: u16, role: &str) -> String {
+    format!("postgres://{role}@127.0.0.1:{port}/postgres")
 }
 
 async fn with_roles() -> Option<Database> {

@@ -18,6 +18,10 @@ use crate::events::Events;
 use crate::status::{Board, Status, Watched};
 use crate::watch::{Outlets, Promise, Watch};
 
+mod relay;
+
+use relay::Relay;
+
 /// Nothing here takes longer, on however busy a machine.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 /// From one look at something to the next.
@@ -52,10 +56,22 @@ pub trait Ground: Sized {
     async fn raise() -> Option<Self> {
         Self::raise_with(None).await
     }
+    /// Where it listens on 127.0.0.1.
+    fn port(&self) -> u16;
     /// How it is watched by this user.
-    fn settings(&self, user: &str, more: &str) -> Database;
+    fn settings(&self, user: &str, more: &str) -> Database {
+        self.settings_at(self.port(), user, more)
+    }
+    /// The same, by way of another port.
+    fn settings_at(&self, port: u16, user: &str, more: &str) -> Database;
     /// A session of the application.
-    async fn session(&self) -> Self::Session;
+    async fn session(&self) -> Self::Session {
+        self.try_session().await.unwrap()
+    }
+    /// The same, where it lets one in.
+    async fn try_session(&self) -> Result<Self::Session, String>;
+    /// Carries out what an agent has asked for.
+    async fn grant(&self, statement: &str);
     /// Ends it as a crash does.
     fn kill(&mut self);
     /// Starts it again.
@@ -75,6 +91,11 @@ pub struct Agent<A> {
 }
 
 impl<A: Adapter + 'static> Agent<A> {
+    /// How it stands.
+    pub fn watched(&self) -> Option<Watched> {
+        self.status.borrow().watched.get("main").cloned()
+    }
+
     /// Starts it. To be called within a [`LocalSet`].
     pub fn start(settings: Database) -> Agent<A> {
         let dir = tempfile::tempdir().unwrap();
@@ -296,6 +317,82 @@ pub async fn a_server_that_is_killed_and_comes_back_is_watched_again<G: Ground>(
     assert!(agent.events("adapter_error").len() < 10, "told, not repeated: {:#?}", agent.events(""));
 }
 
+/// A server that answers no more, with all connections open, is told of; nobody is blamed for it, and it is watched again when it goes on.
+pub async fn a_server_that_hangs_is_told_of_and_watched_again<G: Ground>() {
+    let Some(ground) = G::raise().await else { return };
+    let relay = Relay::to(ground.port()).await;
+    let agent = Agent::<G::Adapter>::start(ground.settings_at(relay.port, "watcher", ""));
+    agent.sees(|watched| watched.looks > 5).await;
+    relay.freeze(true);
+    agent.told("adapter_error", |event| event["reason"].as_str().unwrap().contains("not answer")).await;
+    agent.sees(|watched| watched.errors > 1 && watched.trouble.is_some()).await;
+    relay.freeze(false);
+    let looks = agent.sees(|_| true).await.looks;
+    agent.sees(|watched| watched.trouble.is_none() && watched.looks > looks + 5).await;
+    assert_eq!(agent.events("").len(), agent.events("adapter_error").len(), "{:#?}", agent.events(""));
+    assert!(agent.events("").len() < 10, "told, not repeated: {:#?}", agent.events(""));
+}
+
+/// Who loses the connection, and gets no other, goes on with the one in reserve: it sees, and it ends who is to blame.
+pub async fn the_connection_in_reserve_is_used_where_no_other_is_to_be_had<G: Ground>() {
+    let Some(ground) = G::raise().await else { return };
+    let _borrowers = borrowers(&ground).await;
+    let relay = Relay::to(ground.port()).await;
+    let settings = ground.settings_at(relay.port, "watcher", "escalate = \"terminate\"");
+    let agent = Agent::<G::Adapter>::start(settings);
+    // It is not there yet when the way to it is.
+    let begun = agent.sees(|_| relay.connections() == 2).await.looks;
+    agent.sees(|watched| watched.looks > begun + 100).await;
+    relay.refuse();
+    relay.cut_first();
+    agent.told("adapter_error", |_| true).await;
+    let looks = agent.sees(|_| true).await.looks;
+    agent.sees(|watched| watched.trouble.is_none() && watched.looks > looks + 5).await;
+    let mut hog = ground.session().await;
+    follow(&mut hog, G::HOLD).await.unwrap();
+    let how = hog.run(G::WORK).await.unwrap_err();
+    assert!(is_ended(&how), "{how:?}");
+    assert_eq!(agent.told("cancel", |_| true).await["pid"], hog.id());
+}
+
+/// A server whose connections are all taken is watched on, and whoever gets none is told what would help.
+pub async fn a_full_server_is_watched_on<G: Ground>() {
+    let Some(ground) = G::raise().await else { return };
+    let _borrowers = borrowers(&ground).await;
+    let agent = Agent::<G::Adapter>::start(ground.settings("watcher", "escalate = \"terminate\""));
+    agent.sees(|watched| watched.looks > 20).await;
+    let mut hog = ground.session().await;
+    let mut others = Vec::new();
+    while let Ok(session) = ground.try_session().await {
+        others.push(session);
+    }
+    // Some servers keep one more for those with such rights.
+    let first = Agent::<G::Adapter>::start(ground.settings("watcher", ""));
+    first.sees(|watched| watched.looks + watched.errors > 0).await;
+    let late = Agent::<G::Adapter>::start(ground.settings("watcher", ""));
+    late.told("adapter_error", |event| event["reason"].as_str().unwrap().contains("`max_connections`")).await;
+    follow(&mut hog, G::HOLD).await.unwrap();
+    let how = hog.run(G::WORK).await.unwrap_err();
+    assert!(is_ended(&how), "{how:?}");
+    assert_eq!(agent.told("cancel", |_| true).await["pid"], hog.id());
+    assert!(agent.watched().is_some_and(|watched| watched.errors == 0), "{:?}", agent.watched());
+    drop(others);
+    late.sees(|watched| watched.trouble.is_none() && watched.looks > 5).await;
+}
+
+/// A right that was missing and is granted is no longer missed once the agent has connected anew.
+pub async fn a_right_that_is_granted_is_no_longer_missed<G: Ground>() {
+    let Some(ground) = G::raise().await else { return };
+    let relay = Relay::to(ground.port()).await;
+    let agent = Agent::<G::Adapter>::start(ground.settings_at(relay.port, G::NOBODY, ""));
+    agent.sees(|watched| watched.warnings.len() >= G::GRANTS.len() && relay.connections() == 2).await;
+    for grant in G::GRANTS {
+        ground.grant(grant).await;
+    }
+    relay.cut_all();
+    agent.sees(|watched| watched.warnings.is_empty() && watched.trouble.is_none()).await;
+}
+
 /// Over TLS it has to prove who it is, and is turned down where it cannot.
 pub async fn over_tls_a_server_has_to_prove_who_it_is<G: Ground>() {
     let [own, other] =
@@ -346,8 +443,10 @@ macro_rules! conformance {
             $ground: who_holds_up_others_is_ended_and_nobody_else, chains_are_followed_to_their_root,
             a_change_in_the_queue_is_cancelled_and_the_report_before_it_goes_on,
             who_idles_is_ended_only_where_that_is_asked_for, a_right_that_is_missing_is_named,
-            a_server_that_is_killed_and_comes_back_is_watched_again, over_tls_a_server_has_to_prove_who_it_is,
-            a_look_in_calm_asks_little
+            a_right_that_is_granted_is_no_longer_missed, a_server_that_is_killed_and_comes_back_is_watched_again,
+            a_server_that_hangs_is_told_of_and_watched_again, a_full_server_is_watched_on,
+            the_connection_in_reserve_is_used_where_no_other_is_to_be_had,
+            over_tls_a_server_has_to_prove_who_it_is, a_look_in_calm_asks_little
         }
     };
 }

@@ -8,6 +8,7 @@
 //! | `latency` | what can be seen of latencies |
 //! | `kernel` | what processes did, where this host's kernel says so |
 //! | `account`, `slots` | from all that to scenes |
+//! | `reserve` | one more connection, for when no other is to be had |
 //! | `measured` | what a server measures itself: pools of workers, memory |
 //! | `clock` | the time of scenes |
 //! | `mask` | statements as they may be told |
@@ -20,11 +21,13 @@ pub mod kernel;
 pub mod latency;
 pub mod mask;
 pub mod measured;
+mod reserve;
 pub mod slots;
 pub mod stamp;
 pub mod trust;
 
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 use plimsoll_cancellation::Scene;
@@ -42,6 +45,7 @@ use self::backend::{Backend, State};
 use self::chains::{Blame, Lock, Pid, blame};
 use self::clock::ServerClock;
 use self::measured::Measured;
+use self::reserve::Reserve;
 use self::slots::What;
 use self::stamp::Stamp;
 
@@ -96,12 +100,14 @@ pub struct Told {
 
 /// A kind of server, as a connection to one. It is asked one thing at a time, and dropped after an error: nobody knows then what state the
 /// connection is in.
-pub trait Adapter: Sized {
+pub trait Adapter: Sized + 'static {
     /// Where a server is and who asks.
     type Target;
 
     /// The kind, as in the config and in the status.
     const SOURCE: &'static str;
+    /// Whether one connection more is kept in reserve: of a kind that lets in so many and no more.
+    const RESERVES: bool = false;
 
     /// Reads that from the config, before anything is watched.
     ///
@@ -114,6 +120,14 @@ pub trait Adapter: Sized {
     /// # Errors
     /// What is wrong and what to do about it, in one line and without secrets.
     fn connect(target: &Self::Target, now: Nanos) -> impl Future<Output = Result<Self, String>>;
+
+    /// Whether a connection that nothing was asked of lately still stands, and sees to it that the server does not end it for that.
+    ///
+    /// # Errors
+    /// As [`Adapter::connect`].
+    fn keep(&mut self) -> impl Future<Output = Result<(), String>> {
+        async { Ok(()) }
+    }
 
     /// What cannot be seen or done, and which right or setting would help, since the last call.
     fn warnings(&mut self, enforce: bool) -> Vec<String>;
@@ -166,8 +180,9 @@ pub trait Adapter: Sized {
 /// A server being watched.
 pub struct Server<A: Adapter> {
     settings: Database,
-    target: A::Target,
+    target: Rc<A::Target>,
     pub(crate) adapter: Option<A>,
+    reserve: Reserve<A>,
     pub(crate) account: Account,
     clock: ServerClock,
     /// When the server began, and its time at the last look.
@@ -175,6 +190,8 @@ pub struct Server<A: Adapter> {
     last: Option<Stamp>,
     suspicious: bool,
     warnings: Vec<String>,
+    /// Whether those are all that hold.
+    starts_over: bool,
 }
 
 /// A server's own idea of when it began may be off by so much from one look to the next.
@@ -187,22 +204,31 @@ impl<A: Adapter> Server<A> {
     /// Where the config cannot be used, without secrets.
     pub fn new(settings: Database) -> Result<Server<A>, String> {
         Ok(Server {
-            target: A::target(&settings)?,
+            target: Rc::new(A::target(&settings)?),
             settings,
             adapter: None,
+            reserve: Reserve::new(),
             account: Account::default(),
             clock: ServerClock::default(),
             began: None,
             last: None,
             suspicious: false,
             warnings: Vec::new(),
+            starts_over: false,
         })
     }
 
     async fn connect(&mut self) -> Result<A, String> {
-        let adapter = A::connect(&self.target, ours::now()).await?;
+        let adapter = match A::connect(&self.target, ours::now()).await {
+            Ok(adapter) => adapter,
+            Err(why) => {
+                let kept = self.reserve.take().ok_or_else(|| why.clone())?;
+                log::warn!(app:% = self.settings.name, why:%; "the connection in reserve is used");
+                kept
+            }
+        };
         log::info!(app:% = self.settings.name, on_this_host = adapter.on_host(); "connected");
-        self.last = None;
+        (self.last, self.starts_over) = (None, true);
         self.account.reconnected();
         Ok(adapter)
     }
@@ -295,6 +321,9 @@ impl<A: Adapter> Source for Server<A> {
         let now = self.look_through(&mut adapter, scene).await.map_err(Trouble::passing)?;
         // Only one that answered is kept: after an error nobody knows what state it is in.
         self.adapter = Some(adapter);
+        if A::RESERVES && !self.suspicious {
+            self.reserve.see_to(&self.target, ours::now()).await;
+        }
         Ok(now)
     }
 
@@ -306,6 +335,10 @@ impl<A: Adapter> Source for Server<A> {
 
     fn warnings(&mut self) -> Vec<String> {
         std::mem::take(&mut self.warnings)
+    }
+
+    fn starts_over(&mut self) -> bool {
+        std::mem::take(&mut self.starts_over)
     }
 
     fn resource(&self, index: u32) -> String {

@@ -63,7 +63,7 @@ async fn in_time<T>(what: impl Future<Output = std::io::Result<T>>) -> std::io::
 }
 
 /// A connection over which a kind of server tells what its workers do.
-pub trait Status: Sized {
+pub trait Status: Sized + 'static {
     /// The kind, as in the config.
     const SOURCE: &'static str;
     /// Whether it knows how many wait now; else only the kernel does.

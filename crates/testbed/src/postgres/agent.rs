@@ -1,4 +1,4 @@
-//! `plimsoll agent` beside a server, as a process of its own with a role that may do what `docs/agent.md` asks for and no more.
+//! `plimsoll agent` beside a server, as a process of its own with a role that may do what `docs/postgres.md` asks for and no more.
 
 use std::path::PathBuf;
 

@@ -123,7 +123,7 @@ async fn on<S: Server>(args: &Args) -> Result<(), String> {
         "{seen}\n\
          {}\n\
          \n\
-         Next: docs/agent.md has the ten lines that watch a PostgreSQL or a program of yours, at first without cancelling anybody.\n  \
+         Next: docs/postgres.md has the ten lines that watch a PostgreSQL, docs/agent.md those for a program of yours, at first without cancelling anybody.\n  \
            {program} agent --config plimsoll.toml --events -\n  \
            {program} reproduce atropos --quick",
         S::STORY.spared,
