@@ -138,7 +138,7 @@ fn check(database: &Database) -> Result<(), String> {
 }
 
 /// Watches a database; again from the beginning, should that ever panic: what is watched depends on what a server says.
-async fn keep_watching<A: Adapter + 'static>(database: Database, outlets: Outlets) {
+async fn keep_watching<A: Adapter>(database: Database, outlets: Outlets) {
     loop {
         let Ok(server) = Server::<A>::new(database.clone()) else { return };
         let promise = Promise {

@@ -196,9 +196,7 @@ fn signal(class: &Class, demand: Option<&Demand>, seen: &Seen) -> ApiSignal {
     let entered = seen.classes.get(&class.name);
     let (offered, admitted) = match (demand, entered) {
         (Some(demand), _) => (Some(demand.offered_per_s), Some(demand.admitted_per_s)),
-        (None, Some(entered)) => {
-            (Some(entered.offered_per_s), Some((entered.offered_per_s - entered.refused_per_s).max(0.0)))
-        }
+        (None, Some(entered)) => (Some(entered.offered_per_s), Some(entered.admitted_per_s())),
         (None, None) => (None, None),
     };
     let percentile = class.slo.targets().iter().rev().find_map(|(statistic, _)| match statistic {
@@ -206,8 +204,7 @@ fn signal(class: &Class, demand: Option<&Demand>, seen: &Seen) -> ApiSignal {
         Statistic::Mean => None,
     });
     let goodput_per_s = entered.filter(|_| seen.is_whole).and_then(|entered| {
-        let goodput = entered.outcome.goodput_per_s;
-        let by_sentries = (entered.offered_per_s - entered.refused_per_s).max(0.0);
+        let (goodput, by_sentries) = (entered.outcome.goodput_per_s, entered.admitted_per_s());
         match admitted {
             Some(all) if all > MORE * by_sentries => {
                 // What entered elsewhere is taken to fare as what entered here.

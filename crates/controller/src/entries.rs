@@ -24,6 +24,13 @@ pub struct Entered {
     pub outcome: Outcome,
 }
 
+impl Entered {
+    /// Requests a second that were let in.
+    pub fn admitted_per_s(&self) -> f64 {
+        (self.offered_per_s - self.refused_per_s).max(0.0)
+    }
+}
+
 /// What was seen at the entries.
 #[derive(Debug, Default)]
 pub struct Seen {

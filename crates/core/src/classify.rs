@@ -17,7 +17,7 @@ pub struct Classifier {
     /// Indices of rules without a path pattern, rising.
     pathless: Vec<usize>,
     /// Indices of rules that go by a header, rising.
-    veiled: Vec<usize>,
+    by_header: Vec<usize>,
     root: Node,
     default: ClassId,
 }
@@ -62,7 +62,7 @@ impl Classifier {
         let mut classifier = Classifier {
             rules: Vec::new(),
             pathless: Vec::new(),
-            veiled: Vec::new(),
+            by_header: Vec::new(),
             root: Node::default(),
             default: id(classes.len() - 1),
         };
@@ -81,7 +81,7 @@ impl Classifier {
             None => self.pathless.push(index),
         }
         if rule.pattern.header.is_some() {
-            self.veiled.push(index);
+            self.by_header.push(index);
         }
         self.rules.push(rule);
     }
@@ -119,7 +119,8 @@ impl Classifier {
         let request = Request { method, host, header: grpc };
         let otherwise = self.first(path, &request);
         let last = self.rules.get(otherwise).map_or(self.default, |rule| rule.class);
-        let before = self.veiled.iter().take_while(|&&rule| rule < otherwise).map(|&rule| &self.rules[rule]);
+        let before =
+            self.by_header.iter().take_while(|&&rule| rule < otherwise).map(|&rule| &self.rules[rule]);
         let mut classes = Vec::new();
         for Rule { class, pattern } in before {
             let may_fit =

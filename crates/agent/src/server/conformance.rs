@@ -33,7 +33,7 @@ const MOST_QUESTIONS: f64 = 2.5;
 /// rights that the docs ask for and no more; and a user `nobody` with none.
 pub trait Ground: Sized {
     /// Who watches it.
-    type Adapter: Adapter + 'static;
+    type Adapter: Adapter;
     /// A session of the application.
     type Session: Session;
 
@@ -90,12 +90,7 @@ pub struct Agent<A> {
     kind: PhantomData<A>,
 }
 
-impl<A: Adapter + 'static> Agent<A> {
-    /// How it stands.
-    pub fn watched(&self) -> Option<Watched> {
-        self.status.borrow().watched.get("main").cloned()
-    }
-
+impl<A: Adapter> Agent<A> {
     /// Starts it. To be called within a [`LocalSet`].
     pub fn start(settings: Database) -> Agent<A> {
         let dir = tempfile::tempdir().unwrap();
@@ -138,6 +133,12 @@ impl<A: Adapter + 'static> Agent<A> {
         told.unwrap_or_else(|_| panic!("no {what} in {:#?}; {:?}", self.events(""), self.status.borrow()))
     }
 
+    /// Waits until it looks without trouble, from now on.
+    async fn watches_again(&self) {
+        let looks = self.sees(|_| true).await.looks;
+        self.sees(|watched| watched.trouble.is_none() && watched.looks > looks + 5).await;
+    }
+
     /// Waits until it sees this.
     pub async fn sees(&self, what: impl Fn(&Watched) -> bool) -> Watched {
         let wait = async {
@@ -150,6 +151,17 @@ impl<A: Adapter + 'static> Agent<A> {
         };
         timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("{:?}", self.status.borrow()))
     }
+}
+
+/// Somebody holds up others: he is ended, and it is told that it was he.
+async fn hog_is_ended<G: Ground>(agent: &Agent<G::Adapter>, mut hog: G::Session) -> Value {
+    follow(&mut hog, G::HOLD).await.unwrap();
+    let how = hog.run(G::WORK).await.unwrap_err();
+    assert!(is_ended(&how), "{how:?}");
+    let cancel = agent.told("cancel", |_| true).await;
+    assert_eq!(cancel["pid"], hog.id(), "{cancel:#}");
+    assert_eq!(cancel["task"], G::Adapter::name(hog.id().into()));
+    cancel
 }
 
 /// Runs a test that has tasks of its own.
@@ -193,13 +205,7 @@ pub async fn who_holds_up_others_is_ended_and_nobody_else<G: Ground>() {
     let agent = Agent::<G::Adapter>::start(ground.settings("watcher", "escalate = \"terminate\""));
     agent.sees(|watched| watched.looks > 20 && watched.completed > 200).await;
     assert!(agent.events("").is_empty(), "{:#?}", agent.events(""));
-    let mut hog = ground.session().await;
-    follow(&mut hog, G::HOLD).await.unwrap();
-    let how = hog.run(G::WORK).await.unwrap_err();
-    assert!(is_ended(&how), "{how:?}");
-    let cancel = agent.told("cancel", |_| true).await;
-    assert_eq!(cancel["pid"], hog.id(), "{cancel:#}");
-    assert_eq!(cancel["task"], G::Adapter::name(hog.id().into()));
+    let cancel = hog_is_ended::<G>(&agent, ground.session().await).await;
     assert!(
         cancel["resource"].as_str().unwrap().contains("rows of")
             && cancel["resource"].as_str().unwrap().contains("shelf")
@@ -312,8 +318,7 @@ pub async fn a_server_that_is_killed_and_comes_back_is_watched_again<G: Ground>(
     agent.told("adapter_error", |event| event["reason"].as_str().unwrap().contains("refused")).await;
     agent.sees(|watched| watched.errors > 2 && watched.trouble.is_some()).await;
     ground.revive();
-    let looks = agent.sees(|_| true).await.looks;
-    agent.sees(|watched| watched.trouble.is_none() && watched.looks > looks + 5).await;
+    agent.watches_again().await;
     assert!(agent.events("adapter_error").len() < 10, "told, not repeated: {:#?}", agent.events(""));
 }
 
@@ -327,8 +332,7 @@ pub async fn a_server_that_hangs_is_told_of_and_watched_again<G: Ground>() {
     agent.told("adapter_error", |event| event["reason"].as_str().unwrap().contains("not answer")).await;
     agent.sees(|watched| watched.errors > 1 && watched.trouble.is_some()).await;
     relay.freeze(false);
-    let looks = agent.sees(|_| true).await.looks;
-    agent.sees(|watched| watched.trouble.is_none() && watched.looks > looks + 5).await;
+    agent.watches_again().await;
     assert_eq!(agent.events("").len(), agent.events("adapter_error").len(), "{:#?}", agent.events(""));
     assert!(agent.events("").len() < 10, "told, not repeated: {:#?}", agent.events(""));
 }
@@ -346,13 +350,8 @@ pub async fn the_connection_in_reserve_is_used_where_no_other_is_to_be_had<G: Gr
     relay.refuse();
     relay.cut_first();
     agent.told("adapter_error", |_| true).await;
-    let looks = agent.sees(|_| true).await.looks;
-    agent.sees(|watched| watched.trouble.is_none() && watched.looks > looks + 5).await;
-    let mut hog = ground.session().await;
-    follow(&mut hog, G::HOLD).await.unwrap();
-    let how = hog.run(G::WORK).await.unwrap_err();
-    assert!(is_ended(&how), "{how:?}");
-    assert_eq!(agent.told("cancel", |_| true).await["pid"], hog.id());
+    agent.watches_again().await;
+    hog_is_ended::<G>(&agent, ground.session().await).await;
 }
 
 /// A server whose connections are all taken is watched on, and whoever gets none is told what would help.
@@ -361,7 +360,7 @@ pub async fn a_full_server_is_watched_on<G: Ground>() {
     let _borrowers = borrowers(&ground).await;
     let agent = Agent::<G::Adapter>::start(ground.settings("watcher", "escalate = \"terminate\""));
     agent.sees(|watched| watched.looks > 20).await;
-    let mut hog = ground.session().await;
+    let hog = ground.session().await;
     let mut others = Vec::new();
     while let Ok(session) = ground.try_session().await {
         others.push(session);
@@ -371,11 +370,8 @@ pub async fn a_full_server_is_watched_on<G: Ground>() {
     first.sees(|watched| watched.looks + watched.errors > 0).await;
     let late = Agent::<G::Adapter>::start(ground.settings("watcher", ""));
     late.told("adapter_error", |event| event["reason"].as_str().unwrap().contains("`max_connections`")).await;
-    follow(&mut hog, G::HOLD).await.unwrap();
-    let how = hog.run(G::WORK).await.unwrap_err();
-    assert!(is_ended(&how), "{how:?}");
-    assert_eq!(agent.told("cancel", |_| true).await["pid"], hog.id());
-    assert!(agent.watched().is_some_and(|watched| watched.errors == 0), "{:?}", agent.watched());
+    hog_is_ended::<G>(&agent, hog).await;
+    assert_eq!(agent.sees(|_| true).await.errors, 0);
     drop(others);
     late.sees(|watched| watched.trouble.is_none() && watched.looks > 5).await;
 }

@@ -27,6 +27,7 @@ pub(crate) struct Program {
     /// What the objective gains when a nonbasic variable grows.
     gain: Vec<f64>,
     pivot: Vec<f64>,
+    /// Columns that stay when others are dropped.
     kept: Vec<usize>,
 }
 
