@@ -29,6 +29,7 @@ use crate::host;
 use crate::server::backend::{Backend, State, Waits};
 use crate::server::chains::{Lock, Mode, Object, Pid};
 use crate::server::kernel::Kernel;
+use crate::server::latency::Pauses;
 use crate::server::mask::{Dialect, mask};
 use crate::server::slots::{self, What};
 use crate::server::stamp::Stamp;
@@ -140,6 +141,7 @@ impl Adapter for MariaDb {
             locks,
             did: did.unwrap_or_default(),
             measured: Vec::new(),
+            paused: Pauses::default(),
             mean_ns: None,
         })
     }

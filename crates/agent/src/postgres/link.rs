@@ -8,6 +8,7 @@ use crate::host;
 use crate::server::backend::{Backend, State};
 use crate::server::chains::{Lock, Object, Pid};
 use crate::server::kernel::Kernel;
+use crate::server::latency::Pauses;
 use crate::server::slots::{self, What};
 use crate::server::stamp::Stamp;
 use crate::server::{Glance, Seen};
@@ -118,6 +119,7 @@ impl Link {
             progress,
             did: did.unwrap_or_default(),
             measured: Vec::new(),
+            paused: Pauses::default(),
             mean_ns: self.means.ns,
         })
     }

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
+use crate::server::latency::Pauses;
 use crate::server::stamp::Stamp;
 
 /// What is asked.
@@ -14,7 +15,8 @@ pub const STATS: &str = "/_nodes/_local/stats/indices,process,jvm,thread_pool/se
     ?filter_path=nodes.*.timestamp,nodes.*.indices.search.query_total,nodes.*.indices.search.query_time_in_millis,\
     nodes.*.indices.search.fetch_time_in_millis,nodes.*.indices.indexing.index_time_in_millis,nodes.*.indices.get.total,\
     nodes.*.process.timestamp,nodes.*.process.cpu.total_in_millis,nodes.*.jvm.timestamp,nodes.*.jvm.uptime_in_millis,\
-    nodes.*.jvm.mem.heap_used_in_bytes,nodes.*.jvm.mem.heap_max_in_bytes,nodes.*.jvm.gc.collectors.*.collection_time_in_millis,\
+    nodes.*.jvm.mem.heap_used_in_bytes,nodes.*.jvm.mem.heap_max_in_bytes,nodes.*.jvm.gc.collectors.*.collection_count,\
+    nodes.*.jvm.gc.collectors.*.collection_time_in_millis,\
     nodes.*.thread_pool.search,nodes.*.thread_pool.write";
 
 /// How long the mean time of searches is averaged.
@@ -104,6 +106,7 @@ struct Collections {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Collector {
+    collection_count: u64,
     collection_time_in_millis: u64,
 }
 
@@ -147,9 +150,24 @@ impl Node {
         self.indices.search.query_total + self.thread_pool.write.completed + self.indices.get.total
     }
 
-    fn collected_ms(&self) -> u64 {
-        self.jvm.gc.collectors.values().map(|collector| collector.collection_time_in_millis).sum()
+    fn collected(&self) -> Pauses {
+        let pauses = self.jvm.gc.collectors.iter().filter(|(name, _)| stops_everybody(name));
+        sum(pauses.map(|(_, it)| (it.collection_count, it.collection_time_in_millis)))
     }
+}
+
+/// Whether what a collector counts is time in which everybody stood still: the cycles of some run beside the requests, and their pauses are
+/// counted under a name of their own.
+pub fn stops_everybody(collector: &str) -> bool {
+    !collector.contains("Cycles")
+}
+
+/// So many collections and ms of several collectors.
+pub fn sum(collectors: impl Iterator<Item = (u64, u64)>) -> Pauses {
+    collectors.fold(Pauses::default(), |sum, (count, ms)| Pauses {
+        count: sum.count + count,
+        ns: sum.ns + 1_000_000 * ms,
+    })
 }
 
 /// What a pool of threads did since the last look.
@@ -178,6 +196,8 @@ pub struct Change {
     pub processors: f64,
     /// The part of the time that was lost to collecting garbage.
     pub collecting: f64,
+    /// How it stood still for that, as far as that has become known.
+    pub paused: Pauses,
     /// What was allocated, in bytes a second, as far as the heap grew.
     pub allocated_per_s: f64,
     /// The size of the heap, in bytes.
@@ -193,7 +213,7 @@ pub struct Figures {
     /// The last of each that was another than the one before.
     process: Process,
     jvm: Jvm,
-    collected_ms: u64,
+    collected: Pauses,
     change: Change,
 }
 
@@ -202,11 +222,12 @@ impl Figures {
     pub fn look(&mut self, node: Node) -> Change {
         let now = node.clone();
         let Some(last) = self.last.replace(node) else {
-            (self.process, self.jvm, self.collected_ms) =
-                (now.process.clone(), now.jvm.clone(), now.collected_ms());
+            (self.process, self.jvm, self.collected) =
+                (now.process.clone(), now.jvm.clone(), now.collected());
             self.change = Change { heap: now.jvm.mem.heap_max_in_bytes, ..Change::default() };
             return self.change;
         };
+        self.change.paused = Pauses::default();
         self.rates(&now);
         let since = |now: u64, last: u64| now.saturating_sub(last);
         let time = |node: &Node| {
@@ -255,14 +276,16 @@ impl Figures {
         }
         let passed_ms = jvm.timestamp - self.jvm.timestamp;
         if passed_ms > 0 {
-            let collected_ms = now.collected_ms().saturating_sub(self.collected_ms);
-            self.change.collecting = (collected_ms as f64 / passed_ms as f64).min(1.0);
+            let collected = now.collected();
+            let paused = collected.since(self.collected);
+            self.change.paused = paused;
+            self.change.collecting = (paused.ns as f64 / 1e6 / passed_ms as f64).min(1.0);
             let grown = jvm.mem.heap_used_in_bytes.checked_sub(self.jvm.mem.heap_used_in_bytes);
             // Where something was collected, by how much it has grown says nothing.
-            if let Some(grown) = grown.filter(|_| collected_ms == 0) {
+            if let Some(grown) = grown.filter(|_| paused == Pauses::default()) {
                 self.change.allocated_per_s = grown as f64 / (passed_ms as f64 / 1e3);
             }
-            (self.jvm, self.collected_ms) = (jvm.clone(), now.collected_ms());
+            (self.jvm, self.collected) = (jvm.clone(), collected);
         }
     }
 }
@@ -286,7 +309,9 @@ pub mod tests {
                 "timestamp": base + seen, "uptime_in_millis": 60_000 + seen,
                 "mem": { "heap_used_in_bytes": 1_000_000 + seen, "heap_max_in_bytes": 1_073_741_824 },
                 "gc": { "collectors": {
-                    "young": { "collection_time_in_millis": gc_ms }, "old": { "collection_time_in_millis": 7 },
+                    "young": { "collection_count": gc_ms / 125, "collection_time_in_millis": gc_ms },
+                    "old": { "collection_count": 1, "collection_time_in_millis": 7 },
+                    "ZGC Cycles": { "collection_count": ms, "collection_time_in_millis": ms },
                 } },
             },
             "thread_pool": {
@@ -322,6 +347,12 @@ pub mod tests {
         for ms in [2_000, 2_100, 2_900] {
             let change = figures.look(node(ms, 120, 6_500, 300));
             assert_eq!((change.processors, change.collecting), (1.5, 0.25), "{ms}");
+            let paused = Pauses { count: 2, ns: 250_000_000 };
+            assert_eq!(
+                change.paused,
+                if ms == 2_000 { paused } else { Pauses::default() },
+                "told once, {ms}"
+            );
         }
         let change = figures.look(node(3_000, 120, 6_600, 300));
         assert_eq!((change.collecting, change.allocated_per_s), (0.0, 1_000.0));

@@ -123,6 +123,7 @@ impl<const ELASTIC: bool> Adapter for Search<ELASTIC> {
             progress: self.roots.values().filter_map(|root| Some((root.id, root.progress?))).collect(),
             did: HashMap::new(),
             measured: self.takings.look(&ids, &parts, &change, self.processors),
+            paused: change.paused,
             mean_ns: change.mean_ns,
         })
     }

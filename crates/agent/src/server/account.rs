@@ -12,7 +12,7 @@ use crate::host::{Counters, Did, Process};
 
 use super::backend::{Backend, State, Waits};
 use super::chains::{Blame, Pid};
-use super::latency::{Ended, Latency, Session};
+use super::latency::{Ended, Latency, Pauses, Session};
 use super::measured::Measured;
 use super::slots::{self, Slots};
 use super::stamp::Stamp;
@@ -42,6 +42,8 @@ pub struct Look<'a> {
     pub transactions: u64,
     /// Sessions in which a statement has begun since the last look.
     pub moved: u64,
+    /// How it stood still, where it tells.
+    pub paused: Pauses,
     /// What statements take on average, in ns, where that is known.
     pub mean_ns: Option<f64>,
     /// How far commands are: done, of how much.
@@ -317,8 +319,9 @@ impl Account {
     /// What ended, and for how long requests ran: as many as were seen, for the time since the last look.
     fn ended(&mut self, look: &Look<'_>, elapsed: Nanos, scene: &mut Scene) {
         let sessions: Vec<Session> = look.backends.iter().filter_map(session).collect();
+        let Look { server, moved, transactions, paused, mean_ns, .. } = *look;
         let Ended { latencies, .. } =
-            self.latency.look(look.server, &sessions, look.moved, look.transactions, look.mean_ns);
+            self.latency.look(server, &sessions, moved, transactions, paused, mean_ns);
         scene.finished = latencies;
         let requests = scene.tasks.iter().filter(|task| task.request);
         let (count, ages_ns) = requests.fold((0, 0), |(count, sum): (u64, u64), task| {

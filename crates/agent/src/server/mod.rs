@@ -44,6 +44,7 @@ use self::account::{Account, Known, Look};
 use self::backend::{Backend, State};
 use self::chains::{Blame, Lock, Pid, blame};
 use self::clock::ServerClock;
+use self::latency::Pauses;
 use self::measured::Measured;
 use self::reserve::Reserve;
 use self::slots::What;
@@ -81,6 +82,8 @@ pub struct Seen {
     pub did: HashMap<Process, Did>,
     /// What it measures itself, always the same things.
     pub measured: Vec<Measured>,
+    /// How it stood still, where it tells.
+    pub paused: Pauses,
     /// What statements take on average, in ns, where that is known.
     pub mean_ns: Option<f64>,
 }
@@ -258,6 +261,7 @@ impl<A: Adapter> Server<A> {
             blames: &blames,
             transactions: seen.requests,
             moved: seen.moved,
+            paused: seen.paused,
             mean_ns: seen.mean_ns,
             progress: &seen.progress,
             expected_ns: &|backend| adapter.expected_ns(backend),

@@ -29,6 +29,7 @@ use crate::host::{self, Did, Process};
 use crate::server::backend::{Backend, State};
 use crate::server::chains::Pid;
 use crate::server::kernel::Kernel;
+use crate::server::latency::Pauses;
 use crate::server::slots::{self, What};
 use crate::server::stamp::Stamp;
 use crate::server::{Adapter, Glance, Seen, Told};
@@ -116,6 +117,7 @@ impl<S: Status> Adapter for Workers<S> {
             progress: HashMap::new(),
             did: self.did(glance, at, &backends),
             measured: vec![work.measured(at, elapsed_ns)],
+            paused: Pauses::default(),
             mean_ns: None,
             backends,
         })

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::server::latency::Pauses;
 use crate::server::stamp::Stamp;
 
-use super::super::figures::{Change, Did};
+use super::super::figures::{Change, Did, stops_everybody, sum};
 
 /// What is asked: of the machine that it runs on.
 pub const METRICS: &str = "/solr/admin/metrics?wt=json&compact=true&group=jvm&prefix=os.processCpuTime,gc.,memory.heap.used,memory.heap.max";
@@ -60,10 +61,17 @@ impl Metrics {
         self.metrics.get("solr.jvm").and_then(|jvm| jvm.get(name)).and_then(Value::as_u64).unwrap_or(0)
     }
 
-    fn collected_ms(&self) -> u64 {
+    fn collected(&self) -> Pauses {
         let figures = self.metrics.get("solr.jvm").into_iter().flatten();
-        let times = figures.filter(|(name, _)| name.starts_with("gc.") && name.ends_with(".time"));
-        times.filter_map(|(_, figure)| figure.as_u64()).sum()
+        let collectors = figures.filter_map(|(name, figure)| {
+            let (collector, what) = name.strip_prefix("gc.")?.rsplit_once('.')?;
+            Some((what, figure.as_u64()?)).filter(|_| stops_everybody(collector))
+        });
+        sum(collectors.map(|(what, figure)| match what {
+            "count" => (figure, 0),
+            "time" => (0, figure),
+            _ => (0, 0),
+        }))
     }
 }
 
@@ -80,7 +88,7 @@ struct Sample {
     at: Stamp,
     counts: Counts,
     cpu_ns: u64,
-    collected_ms: u64,
+    collected: Pauses,
     heap_used: u64,
 }
 
@@ -99,7 +107,7 @@ impl Figures {
             at,
             counts,
             cpu_ns: metrics.jvm("os.processCpuTime"),
-            collected_ms: metrics.collected_ms(),
+            collected: metrics.collected(),
             heap_used: metrics.jvm("memory.heap.used"),
         };
         let heap = metrics.jvm("memory.heap.max");
@@ -114,9 +122,10 @@ impl Figures {
             let before = self.mean_ns.unwrap_or(mean);
             self.mean_ns = Some(before + (mean - before) * (1.0 - (-seconds / MEAN_S).exp()));
         }
-        let collected_ms = since(now.collected_ms, last.collected_ms);
+        let paused = now.collected.since(last.collected);
         // Where something was collected, by how much it has grown says nothing.
-        if let Some(grown) = now.heap_used.checked_sub(last.heap_used).filter(|_| collected_ms == 0) {
+        if let Some(grown) = now.heap_used.checked_sub(last.heap_used).filter(|_| paused == Pauses::default())
+        {
             self.allocated_per_s = grown as f64 / seconds;
         }
         let served_ns = 1_000 * since(counts.served_us, last.counts.served_us);
@@ -126,7 +135,8 @@ impl Figures {
             search: Did { threads, ended: answered, ended_ns: served_ns },
             write: Did::default(),
             processors: since(now.cpu_ns, last.cpu_ns) as f64 / elapsed,
-            collecting: (collected_ms as f64 * 1e6 / elapsed).min(1.0),
+            collecting: (paused.ns as f64 / elapsed).min(1.0),
+            paused,
             allocated_per_s: self.allocated_per_s,
             heap,
             mean_ns: self.mean_ns,
@@ -143,7 +153,8 @@ mod tests {
     fn metrics(queries: u64, cpu_ms: u64, gc_ms: u64) -> Metrics {
         let answer = json!({ "responseHeader": { "status": 0 }, "metrics": {
             "solr.jvm": {
-                "os.processCpuTime": cpu_ms * 1_000_000, "gc.G1-Young-Generation.time": gc_ms, "gc.G1-Young-Generation.count": 9,
+                "os.processCpuTime": cpu_ms * 1_000_000, "gc.G1-Young-Generation.time": gc_ms, "gc.G1-Young-Generation.count": gc_ms / 5,
+                "gc.ZGC-Cycles.time": 100 * cpu_ms, "gc.ZGC-Cycles.count": cpu_ms,
                 "memory.heap.used": 1_000 + cpu_ms, "memory.heap.max": 1_073_741_824,
             },
             "solr.core.items": {
@@ -166,6 +177,7 @@ mod tests {
         assert_eq!((change.processors, change.collecting, change.allocated_per_s), (1.5, 0.0, 1_500.0));
         let change = look(200, &metrics(30, 650, 32));
         assert_eq!((change.collecting, change.allocated_per_s), (0.25, 1_500.0));
+        assert_eq!(change.paused, Pauses { count: 5, ns: 25_000_000 });
     }
 
     #[test]

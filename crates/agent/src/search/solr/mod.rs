@@ -158,6 +158,7 @@ impl Adapter for Solr {
             progress: HashMap::new(),
             did: HashMap::new(),
             measured: self.takings.look(&ids, &parts, &change, self.processors),
+            paused: change.paused,
             mean_ns: change.mean_ns,
         })
     }

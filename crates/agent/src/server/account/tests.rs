@@ -65,6 +65,7 @@ impl Server {
             blames,
             transactions: 0,
             moved: 0,
+            paused: Pauses::default(),
             mean_ns: None,
             progress: &HashMap::from([(9, (25, 100))]),
             expected_ns: &|backend| (backend.pid == 7).then_some(400_000_000),
