@@ -59,6 +59,10 @@ impl Limit {
                 }
             }
         }
+        for &(latency_ns, count) in &scene.unseen {
+            all += count as f64;
+            late += if latency_ns > self.limit.0 { count as f64 } else { 0.0 };
+        }
         if all > late {
             self.flowed = Some(now);
         }
@@ -154,7 +158,7 @@ impl Detector {
             let (late, ages_ns) = ages
                 .filter(|&age| age > mean.0)
                 .fold((0.0, 0.0), |(n, sum), age| (n + 1.0, sum + age as f64));
-            let finished_ns: f64 = scene.finished.iter().map(|&(ns, count)| ns as f64 * count as f64).sum();
+            let finished_ns: f64 = scene.ended().map(|(ns, count)| ns as f64 * count as f64).sum();
             // Those that run are counted at every look, for the length of one look.
             let weight = elapsed.0 as f64 / SPAN.0 as f64;
             self.took.add(factor, finished + late * weight, finished_ns + ages_ns * weight);
@@ -231,6 +235,26 @@ mod tests {
         finish(&mut detector, 100..110, &[5, 5, 5, 5, 5, 55, 55, 55]);
         let late = detector.missed().expect("a third is late");
         assert!(late.share > 0.1 && late.limit == Nanos::from_millis(50), "{late:?}");
+    }
+
+    #[test]
+    fn who_was_never_seen_is_late_whenever_that_becomes_known() {
+        // Each is late by more than the time between two looks: one that was seen to run has been counted then.
+        let late = |seen: bool| {
+            let mut detector = p99(50);
+            finish(&mut detector, 1..100, &[5; 10]);
+            for look in 100..110 {
+                let (ended, late) = (vec![(5_000_000, 5)], vec![(120_000_000, 3)]);
+                let scene = match seen {
+                    true => Scene { finished: [ended, late].concat(), ..Scene::default() },
+                    false => Scene { finished: ended, unseen: late, ..Scene::default() },
+                };
+                detector.look(at_ms(20 * look), LOOK, &scene);
+            }
+            detector.missed()
+        };
+        assert!(late(true).is_none());
+        assert!(late(false).is_some_and(|late| late.share > 0.1));
     }
 
     #[test]

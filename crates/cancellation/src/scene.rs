@@ -128,6 +128,9 @@ pub struct Scene {
     /// Requests that ended since the last look: how long they took, in ns, and how many took so long. Cancelled ones are not
     /// among them.
     pub finished: Vec<(u64, u64)>,
+    /// Likewise, of requests that no look can have shown while they ran, so that they have not been called late yet.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub unseen: Vec<(u64, u64)>,
     /// The sum of what all requests that ended took, also the cancelled ones, in ns.
     pub finished_ns: u64,
 }
@@ -139,11 +142,17 @@ impl Scene {
         self.resources.clear();
         self.uses.clear();
         self.finished.clear();
+        self.unseen.clear();
         self.finished_ns = 0;
     }
 
     /// How many requests ended since the last look.
     pub fn completions(&self) -> u64 {
-        self.finished.iter().map(|&(_, count)| count).sum()
+        self.ended().map(|(_, count)| count).sum()
+    }
+
+    /// All of them: how long they took, in ns, and how many took so long.
+    pub fn ended(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.finished.iter().chain(&self.unseen).copied()
     }
 }

@@ -150,9 +150,14 @@ impl Node {
         self.indices.search.query_total + self.thread_pool.write.completed + self.indices.get.total
     }
 
-    fn collected(&self) -> Pauses {
+    /// Collections of what is old.
+    fn full(&self) -> u64 {
+        self.jvm.gc.collectors.get("old").map_or(0, |collector| collector.collection_count)
+    }
+
+    fn collected(&self) -> Collected {
         let pauses = self.jvm.gc.collectors.iter().filter(|(name, _)| stops_everybody(name));
-        sum(pauses.map(|(_, it)| (it.collection_count, it.collection_time_in_millis)))
+        pauses.map(|(_, it)| (it.collection_count, it.collection_time_in_millis)).collect()
     }
 }
 
@@ -162,12 +167,22 @@ pub fn stops_everybody(collector: &str) -> bool {
     !collector.contains("Cycles")
 }
 
-/// So many collections and ms of several collectors.
-pub fn sum(collectors: impl Iterator<Item = (u64, u64)>) -> Pauses {
-    collectors.fold(Pauses::default(), |sum, (count, ms)| Pauses {
-        count: sum.count + count,
-        ns: sum.ns + 1_000_000 * ms,
-    })
+/// How often and for how many ms everybody stood still since the node began, as its collectors count it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Collected(u64, u64);
+
+impl Collected {
+    /// What came to it in so many ns since `earlier`.
+    pub fn since(self, earlier: Collected, in_ns: u64) -> Pauses {
+        let ms = self.1.saturating_sub(earlier.1);
+        Pauses::of(self.0.saturating_sub(earlier.0), 1_000_000 * ms, in_ns)
+    }
+}
+
+impl FromIterator<(u64, u64)> for Collected {
+    fn from_iter<T: IntoIterator<Item = (u64, u64)>>(collectors: T) -> Collected {
+        collectors.into_iter().fold(Collected(0, 0), |sum, it| Collected(sum.0 + it.0, sum.1 + it.1))
+    }
 }
 
 /// What a pool of threads did since the last look.
@@ -194,14 +209,16 @@ pub struct Change {
     pub write: Did,
     /// Time on processors for each unit of time.
     pub processors: f64,
-    /// The part of the time that was lost to collecting garbage.
-    pub collecting: f64,
-    /// How it stood still for that, as far as that has become known.
+    /// How it stood still to collect garbage.
     pub paused: Pauses,
     /// What was allocated, in bytes a second, as far as the heap grew.
     pub allocated_per_s: f64,
     /// The size of the heap, in bytes.
     pub heap: u64,
+    /// What of it is in use, in bytes, where the node has looked since the last look.
+    pub in_use: Option<u64>,
+    /// How often all of it is gone through to collect what is old, a second.
+    pub full_per_s: f64,
     /// What a search takes on average on a shard, in ns.
     pub mean_ns: Option<f64>,
 }
@@ -213,7 +230,8 @@ pub struct Figures {
     /// The last of each that was another than the one before.
     process: Process,
     jvm: Jvm,
-    collected: Pauses,
+    collected: Collected,
+    full: u64,
     change: Change,
 }
 
@@ -222,12 +240,12 @@ impl Figures {
     pub fn look(&mut self, node: Node) -> Change {
         let now = node.clone();
         let Some(last) = self.last.replace(node) else {
-            (self.process, self.jvm, self.collected) =
-                (now.process.clone(), now.jvm.clone(), now.collected());
+            (self.process, self.jvm) = (now.process.clone(), now.jvm.clone());
+            (self.collected, self.full) = (now.collected(), now.full());
             self.change = Change { heap: now.jvm.mem.heap_max_in_bytes, ..Change::default() };
             return self.change;
         };
-        self.change.paused = Pauses::default();
+        self.change.in_use = None;
         self.rates(&now);
         let since = |now: u64, last: u64| now.saturating_sub(last);
         let time = |node: &Node| {
@@ -277,15 +295,16 @@ impl Figures {
         let passed_ms = jvm.timestamp - self.jvm.timestamp;
         if passed_ms > 0 {
             let collected = now.collected();
-            let paused = collected.since(self.collected);
-            self.change.paused = paused;
-            self.change.collecting = (paused.ns as f64 / 1e6 / passed_ms as f64).min(1.0);
+            self.change.paused = collected.since(self.collected, 1_000_000 * passed_ms as u64);
+            let full = now.full().saturating_sub(self.full);
+            self.change.full_per_s = full as f64 / (passed_ms as f64 / 1e3);
+            self.change.in_use = Some(jvm.mem.heap_used_in_bytes);
             let grown = jvm.mem.heap_used_in_bytes.checked_sub(self.jvm.mem.heap_used_in_bytes);
             // Where something was collected, by how much it has grown says nothing.
-            if let Some(grown) = grown.filter(|_| paused == Pauses::default()) {
+            if let Some(grown) = grown.filter(|_| collected == self.collected) {
                 self.change.allocated_per_s = grown as f64 / (passed_ms as f64 / 1e3);
             }
-            (self.jvm, self.collected) = (jvm.clone(), collected);
+            (self.jvm, self.collected, self.full) = (jvm.clone(), collected, now.full());
         }
     }
 }
@@ -342,19 +361,14 @@ pub mod tests {
         assert_eq!((change.elapsed_ns, change.requests), (100_000_000, 20));
         assert_eq!(change.search, Did { threads: 4, ended: 40, ended_ns: 80_000_000 });
         assert_eq!((change.write.ended, change.mean_ns), (0, Some(4e6)));
-        assert_eq!((change.processors, change.collecting), (0.0, 0.0), "not looked at yet");
+        assert_eq!((change.processors, change.paused.part), (0.0, 0.0), "not looked at yet");
         // What it did is known when it has looked, and lasts until it looks again.
         for ms in [2_000, 2_100, 2_900] {
             let change = figures.look(node(ms, 120, 6_500, 300));
-            assert_eq!((change.processors, change.collecting), (1.5, 0.25), "{ms}");
-            let paused = Pauses { count: 2, ns: 250_000_000 };
-            assert_eq!(
-                change.paused,
-                if ms == 2_000 { paused } else { Pauses::default() },
-                "told once, {ms}"
-            );
+            let paused = Pauses { part: 0.25, each_ns: 125_000_000 };
+            assert_eq!((change.processors, change.paused), (1.5, paused), "{ms}");
         }
         let change = figures.look(node(3_000, 120, 6_600, 300));
-        assert_eq!((change.collecting, change.allocated_per_s), (0.0, 1_000.0));
+        assert_eq!((change.paused.part, change.allocated_per_s), (0.0, 1_000.0));
     }
 }

@@ -3,7 +3,10 @@
 //! - **Threads.** A pool has so many and takes tasks in the order in which they come: the oldest have one each, the others wait.
 //! - **Processors.** OpenSearch says what each task has used of them. While they are all busy, what a task that has a thread has not used of the
 //!   time it has waited for one. Elasticsearch says nothing, so that all who have a thread count alike.
-//! - **Heap.** What a task allocates has to be collected sooner or later, and collecting stops everybody.
+//! - **Heap.** What a task allocates has to be collected sooner or later, and collecting stops everybody. Once the heap is full, all of it is
+//!   gone through again and again, nobody gets on, and nobody allocates much: then those take most of the collector's work who hold most.
+//!   No node says who that is. So what is in use, but for the least that ever was, is taken to be held by who still runs, in the proportion in
+//!   which they have allocated; also while only their results are left of them, which their parts' tasks have handed over.
 
 use std::collections::{HashMap, HashSet};
 
@@ -46,6 +49,9 @@ struct Now {
 pub struct Takings {
     parts: HashMap<Pid, Took>,
     totals: HashMap<Pid, Total>,
+    /// What roots hold of the heap, in bytes, and the least that ever was in use.
+    held: HashMap<Pid, f64>,
+    least: Option<u64>,
 }
 
 impl Takings {
@@ -83,6 +89,7 @@ impl Takings {
         }));
         let all_ns = (change.processors * elapsed_ns as f64) as u64;
         let cpu = self.processors(&now, used_ns.max(all_ns), elapsed_ns, processors);
+        self.hold(&now, change);
         let heap = self.heap(&now, change);
         let uses = |of: fn(&Now, &Total) -> Use| self.uses(&now, of);
         vec![
@@ -138,22 +145,45 @@ impl Takings {
         }
     }
 
+    /// What each still holds of the heap.
+    fn hold(&mut self, now: &HashMap<Pid, Now>, change: &Change) {
+        let before = std::mem::take(&mut self.held);
+        self.held.extend(self.totals.keys().map(|root| {
+            let recent = now.get(root).map_or(0, |now| now.recent.bytes);
+            (*root, before.get(root).unwrap_or(&0.0) + recent as f64)
+        }));
+        let Some(in_use) = change.in_use else { return };
+        let least = self.least.map_or(in_use, |least| least.min(in_use));
+        self.least = Some(least);
+        let all: f64 = self.held.values().sum();
+        let part = ((in_use - least) as f64 / all.max(1.0)).min(1.0);
+        self.held.values_mut().for_each(|held| *held *= part);
+    }
+
     fn heap(&self, now: &HashMap<Pid, Now>, change: &Change) -> Measured {
         let recent: u64 = now.values().map(|now| now.recent.bytes).sum();
-        let grown = change.allocated_per_s * change.elapsed_ns as f64 / 1e9;
+        // Nobody allocates while it stands still.
+        let grown = change.allocated_per_s * (1.0 - change.paused.part) * change.elapsed_ns as f64 / 1e9;
         let gets = recent.max(grown as u64);
         // It stops all of them.
-        let delay_ns = (change.collecting * (change.elapsed_ns * now.len() as u64) as f64) as u64;
+        let delay_ns = change.paused.part * change.elapsed_ns as f64 * self.totals.len() as f64;
+        let full = change.full_per_s * change.elapsed_ns as f64 / 1e9;
         let quiet = Resource::quiet(Kind::Memory, change.heap);
-        Measured {
-            name: "heap",
-            resource: Resource { gets, slows: gets, delay_ns, ..quiet },
-            uses: self.uses(now, |now, total| Use {
-                held: now.bytes,
-                recent: now.recent.bytes,
+        let uses = self.totals.iter().filter_map(|(&root, total)| {
+            let now = now.get(&root).copied().unwrap_or_default();
+            let held = self.held.get(&root).copied().unwrap_or(0.0);
+            let used = Use {
+                held: now.bytes.max(held as u64),
+                recent: now.recent.bytes + (full * held) as u64,
                 used: total.bytes,
                 ..Use::default()
-            }),
+            };
+            (used.recent > 0 || used.held > 0).then_some((root, used))
+        });
+        Measured {
+            name: "heap",
+            resource: Resource { gets, slows: gets, delay_ns: delay_ns as u64, ..quiet },
+            uses: uses.collect(),
         }
     }
 }
@@ -223,6 +253,7 @@ fn pool(name: &'static str, elapsed_ns: u64, did: &Did, working: usize, waiting:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::latency::Pauses;
 
     const MS: u64 = 1_000_000;
 
@@ -290,12 +321,36 @@ mod tests {
     #[test]
     fn what_is_allocated_is_collected_and_stops_all() {
         let mut takings = Takings::default();
-        let change = Change { collecting: 0.5, ..change() };
+        let change = Change { paused: Pauses::of(1, 1, 2), ..change() };
         takings.sees(&[part(1, 900, 700), part(2, 900, 1)], &change, 2);
         let (heap, uses) = of(&takings.sees(&[part(1, 1_000, 800), part(2, 1_000, 2)], &change, 2), "heap");
         assert_eq!((heap.gets, heap.slows, heap.delay_ns), (101_000, 101_000, 100 * MS));
         assert_eq!((uses[&101].held, uses[&101].recent), (800_000, 100_000));
         assert_eq!((uses[&102].held, uses[&102].recent), (2_000, 1_000));
+    }
+
+    #[test]
+    fn while_a_full_heap_is_gone_through_again_and_again_those_who_hold_it_take_most() {
+        let mut takings = Takings::default();
+        let roots = HashSet::from([101, 102, 103]);
+        let change = |in_use, full_per_s| {
+            let paused = Pauses { part: 0.8, each_ns: 200 * MS };
+            Change { in_use, full_per_s, paused, ..change() }
+        };
+        takings.look(&roots, &[], &change(Some(1_000), 0.0), 2);
+        // One allocates 800 kB and keeps it, one 100; there are 451 in use then, half of what they have allocated.
+        let parts = [part(1, 900, 800), part(2, 900, 100)];
+        takings.look(&roots, &parts, &change(Some(451_000), 0.0), 2);
+        // What is left of them are results that nobody works on, and one that has hardly begun. All is gone through half a time a look.
+        let measured = takings.look(&roots, &[part(3, 1, 1)], &change(None, 5.0), 2);
+        let (heap, uses) = of(&measured, "heap");
+        assert_eq!((heap.gets, heap.delay_ns), (1_000, 240 * MS), "it stops all three");
+        assert_eq!((uses[&101].held, uses[&101].recent, uses[&101].used), (400_000, 200_000, 800_000));
+        assert_eq!((uses[&102].held, uses[&102].recent), (50_000, 25_000));
+        assert_eq!((uses[&103].held, uses[&103].recent), (1_000, 1_500));
+        // The first is gone, and what it held is collected.
+        takings.look(&HashSet::from([102, 103]), &[], &change(Some(26_500), 5.0), 2);
+        assert_eq!((takings.held.get(&101), takings.held[&102], takings.held[&103]), (None, 25_000.0, 500.0));
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub struct Look<'a> {
     pub transactions: u64,
     /// Sessions in which a statement has begun since the last look.
     pub moved: u64,
-    /// How it stood still, where it tells.
+    /// How it stood still of late, where it tells.
     pub paused: Pauses,
     /// What statements take on average, in ns, where that is known.
     pub mean_ns: Option<f64>,
@@ -231,8 +231,8 @@ impl Account {
         let tasks: HashMap<u64, u32> = scene.tasks.iter().map(|task| task.id).zip(0..).collect();
         for &(index, Measured { resource, uses, .. }) in measured {
             scene.resources[index as usize] = *resource;
-            // Who has a worker is seen to have it; of anything else it takes time to know what is usual.
-            let blamable = resource.kind.is_held() || self.look > KNOWN_BY_COUNT;
+            // It takes time to know what is usual, also of workers: of a server that has just begun everything is slow.
+            let blamable = self.look > KNOWN_BY_COUNT;
             for (pid, used) in uses {
                 let task = self.known.get(pid).and_then(|known| tasks.get(&known.id));
                 if let Some(&task) = task.filter(|_| blamable) {
@@ -320,9 +320,9 @@ impl Account {
     fn ended(&mut self, look: &Look<'_>, elapsed: Nanos, scene: &mut Scene) {
         let sessions: Vec<Session> = look.backends.iter().filter_map(session).collect();
         let Look { server, moved, transactions, paused, mean_ns, .. } = *look;
-        let Ended { latencies, .. } =
+        let Ended { latencies, delayed, .. } =
             self.latency.look(server, &sessions, moved, transactions, paused, mean_ns);
-        scene.finished = latencies;
+        (scene.finished, scene.unseen) = (latencies, delayed);
         let requests = scene.tasks.iter().filter(|task| task.request);
         let (count, ages_ns) = requests.fold((0, 0), |(count, sum): (u64, u64), task| {
             (count + 1, sum.saturating_add(look.now.0.saturating_sub(task.started_ns)))

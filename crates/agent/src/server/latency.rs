@@ -22,8 +22,9 @@ const RATE_S: f64 = 1.0;
 /// One that is seen counts for so many at most. A statement that is much shorter than the time between two looks is seen so rarely that it
 /// would count for hundreds.
 const MOST: f64 = 10.0;
-/// In how many steps the latencies are told of those who came during a pause.
-const STEPS: u64 = 20;
+/// In how many steps at most the latencies are told of those who came during pauses, and what spreads them evenly over those.
+const STEPS: f64 = 20.0;
+const GOLDEN: f64 = 0.618_033_988_749_895;
 
 /// A client's session at a look.
 #[derive(Clone, Copy, Debug)]
@@ -38,19 +39,19 @@ pub struct Session {
     pub changed: Stamp,
 }
 
-/// How often and for how long a server stood still, as far as that has become known since the last look.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How a server stood still of late.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pauses {
-    /// How often.
-    pub count: u64,
-    /// For how long in all, in ns.
-    pub ns: u64,
+    /// In which part of the time, 0 to 1.
+    pub part: f64,
+    /// For how long at a time, in ns.
+    pub each_ns: u64,
 }
 
 impl Pauses {
-    /// What came to it since `earlier`.
-    pub fn since(self, earlier: Pauses) -> Pauses {
-        Pauses { count: self.count.saturating_sub(earlier.count), ns: self.ns.saturating_sub(earlier.ns) }
+    /// So many, of so many ns together, in so many ns.
+    pub fn of(count: u64, ns: u64, in_ns: u64) -> Pauses {
+        Pauses { part: (ns as f64 / in_ns.max(1) as f64).min(1.0), each_ns: ns / count.max(1) }
     }
 }
 
@@ -59,8 +60,8 @@ impl Pauses {
 pub struct Ended {
     /// How long, in ns, and how many.
     pub latencies: Vec<(u64, u64)>,
-    /// What those that were seen to run took, by session: their ends are known.
-    pub seen: u64,
+    /// Likewise, of those that came while the server stood still.
+    pub delayed: Vec<(u64, u64)>,
 }
 
 /// Remembers who ran.
@@ -70,9 +71,10 @@ pub struct Latency {
     last: Option<Stamp>,
     transactions: Option<u64>,
     rate_per_s: f64,
-    /// Parts of requests that are still to be counted: of the long, of the short. Less than none, where more came during pauses than the
-    /// look after them has counted.
-    carry: (f64, f64),
+    /// Parts of requests that are still to be counted: of the long, of the short, of those who came during pauses.
+    carry: (f64, f64, f64),
+    /// How much of its pause was left when the last of those came.
+    left: f64,
     short_ns: f64,
 }
 
@@ -83,7 +85,8 @@ impl Default for Latency {
             last: None,
             transactions: None,
             rate_per_s: 0.0,
-            carry: (0.0, 0.0),
+            carry: (0.0, 0.0, 0.0),
+            left: 0.0,
             short_ns: 1e6,
         }
     }
@@ -105,7 +108,7 @@ impl Latency {
         let before = self.transactions.replace(transactions);
         let mut running = HashMap::with_capacity(sessions.len());
         let mut ended = Ended::default();
-        let mut longer = 0.0;
+        let mut longer = Vec::new();
         let (mut moved, mut stuck) = (moved as f64, 0.0);
         let elapsed_ns = last.map_or(0, |last| now.since_ns(last));
         let elapsed = (elapsed_ns as f64).max(1.0);
@@ -122,11 +125,11 @@ impl Latency {
             match ran {
                 _ if still => {}
                 Some((began, _)) if began == session.began => {
-                    self.long(session.changed.since_ns(began), elapsed, &mut ended, &mut longer);
+                    longer.push(session.changed.since_ns(began));
                 }
                 // Another has begun since. It lasted as long as it was seen to, and nobody knows how much longer: it is not called late for
                 // what was not seen.
-                Some((_, seen_ns)) => self.long(seen_ns, elapsed, &mut ended, &mut longer),
+                Some((_, seen_ns)) => longer.push(seen_ns),
                 None if !session.active && last.is_some_and(|last| session.began >= last) => {
                     let took = session.changed.since_ns(session.began) as f64;
                     self.short_ns += (took - self.short_ns) / 32.0;
@@ -135,17 +138,19 @@ impl Latency {
             }
         }
         // Sessions that are gone.
-        for (_, (_, seen_ns)) in std::mem::replace(&mut self.running, running) {
-            self.long(seen_ns, elapsed, &mut ended, &mut longer);
-        }
+        longer
+            .extend(std::mem::replace(&mut self.running, running).into_values().map(|(_, seen_ns)| seen_ns));
         let (Some(_), Some(before)) = (last, before) else { return Ended::default() };
         let seconds = elapsed / 1e9;
         let per_s = transactions.saturating_sub(before) as f64 / seconds;
         self.rate_per_s += (per_s - self.rate_per_s) * (1.0 - (-seconds / RATE_S).exp());
         let free = if moved + stuck > 0.0 { moved / (moved + stuck) } else { 1.0 };
-        let delayed = self.delayed(paused, &mut ended);
-        let short = (self.rate_per_s * seconds * free - longer).max(0.0) + self.carry.1 - delayed as f64;
-        self.carry.1 = if short < 0.0 { short.max(-self.rate_per_s) } else { short.fract() };
+        let came = self.rate_per_s * seconds * free;
+        self.delayed(came * paused.part, paused.each_ns, &mut ended);
+        let read = came * (1.0 - paused.part);
+        let longer = self.longer(&longer, elapsed, read, &mut ended);
+        let short = (read - longer).max(0.0) + self.carry.1;
+        self.carry.1 = short.fract();
         // Those that were never seen took less than a look, whatever the mean of all of them is.
         let each_ns = mean_ns.unwrap_or(self.short_ns).clamp(1.0, (elapsed / 2.0).max(1.0));
         if short >= 1.0 {
@@ -154,28 +159,31 @@ impl Latency {
         ended
     }
 
-    /// One that was seen to run has ended. It stands for as many as were not seen.
-    fn long(&mut self, took_ns: u64, elapsed: f64, ended: &mut Ended, longer: &mut f64) {
-        let weight = (elapsed / took_ns.max(1) as f64).clamp(1.0, MOST);
-        *longer += weight;
-        ended.seen += 1;
-        let count = weight + self.carry.0;
-        self.carry.0 = count.fract();
-        ended.latencies.push((took_ns.max(1), count as u64));
+    /// Those that were seen to run have ended. Each stands for as many as were not seen; but many of them, which a stall has kept together,
+    /// for no more than have ended at all. How many those are.
+    fn longer(&mut self, took_ns: &[u64], elapsed: f64, all: f64, ended: &mut Ended) -> f64 {
+        let unseen = |took_ns: u64| (elapsed / took_ns.max(1) as f64).clamp(1.0, MOST) - 1.0;
+        let (seen, others) = (took_ns.len() as f64, took_ns.iter().map(|&ns| unseen(ns)).sum::<f64>());
+        let part = ((all - seen).max(MOST - 1.0) / others.max(1.0)).min(1.0);
+        for &took_ns in took_ns {
+            let count = 1.0 + part * unseen(took_ns) + self.carry.0;
+            self.carry.0 = count.fract();
+            ended.latencies.push((took_ns.max(1), count as u64));
+        }
+        seen + part * others
     }
 
-    /// Those who came while the server stood still, each of whom waited for the rest of it: some for all of it, some for next to nothing. How
-    /// many those are.
-    fn delayed(&self, paused: Pauses, ended: &mut Ended) -> u64 {
-        let came = (self.rate_per_s * paused.ns as f64 / 1e9) as u64;
-        let each_ns = paused.ns as f64 / paused.count.max(1) as f64;
-        let steps = came.min(STEPS);
+    /// Those who came while the server stood still, each of whom waited for what was left of that.
+    fn delayed(&mut self, came: f64, each_ns: u64, ended: &mut Ended) {
+        let came = came + self.carry.2;
+        self.carry.2 = came.fract();
+        let (came, steps) = (came as u64, came.min(STEPS) as u64);
         for step in 0..steps {
-            let waited_ns = each_ns * (step as f64 + 0.5) / steps as f64;
+            // Any part of it may be left, one as likely as another.
+            self.left = (self.left + GOLDEN).fract();
             let count = came * (step + 1) / steps - came * step / steps;
-            ended.latencies.push((waited_ns.max(1.0) as u64, count));
+            ended.delayed.push(((self.left * each_ns as f64).max(1.0) as u64, count));
         }
-        came
     }
 
     /// Another connection counts from elsewhere on: what the next look finds is where from.
@@ -220,12 +228,9 @@ mod tests {
             []
         );
         let ended = latency.look(Stamp(1_200 * MS), &[idle(1, 900, 1_150)], 1, 10, Pauses::default(), None);
-        assert_eq!(ended, Ended { latencies: vec![(250_000_000, 1)], seen: 1 });
-        assert_eq!(
-            latency.look(Stamp(1_300 * MS), &[idle(1, 900, 1_150)], 1, 10, Pauses::default(), None).seen,
-            0,
-            "once"
-        );
+        assert_eq!(ended, Ended { latencies: vec![(250_000_000, 1)], ..Ended::default() });
+        let again = latency.look(Stamp(1_300 * MS), &[idle(1, 900, 1_150)], 1, 10, Pauses::default(), None);
+        assert_eq!(again, Ended::default(), "once");
     }
 
     #[test]
@@ -249,6 +254,22 @@ mod tests {
             counted += ended.latencies.iter().map(|&(_, count)| count).sum::<u64>();
         }
         assert!((850..=1_050).contains(&counted), "{counted}");
+    }
+
+    #[test]
+    fn those_that_end_together_stand_for_no_more_than_have_ended() {
+        let mut latency = Latency::default();
+        let mut look = |at: u64, sessions: &[Session]| {
+            let now = Stamp(1_000_000 + 100_000 * at as i64);
+            let ended = latency.look(now, sessions, 10, 10 * at, Pauses::default(), Some(1e6));
+            ended.latencies.iter().map(|&(_, count)| count).sum::<u64>()
+        };
+        (0..50).for_each(|at| _ = look(at, &[]));
+        // Twenty have waited for 10 ms when they are seen, and all are gone at the next look: ten a look are what there is.
+        let waiting: Vec<Session> = (0..20).map(|pid| active(pid, 1_000 + 100 * 50 - 10)).collect();
+        look(50, &waiting);
+        let ended = look(51, &[]);
+        assert!((20..=30).contains(&ended), "{ended}");
     }
 
     #[test]
@@ -329,23 +350,23 @@ mod tests {
         let mut latency = Latency::default();
         let mut look = |at: u64, pauses| {
             let now = Stamp(1_000_000 + 100_000 * at as i64);
-            latency.look(now, &[], 10, 10 * at, pauses, Some(1e6)).latencies
+            latency.look(now, &[], 10, 10 * at, pauses, Some(1e6))
         };
         (0..50).for_each(|at| _ = look(at, Pauses::default()));
-        // 100 a second: 80 came during four pauses of 200 ms, and the slower half of them waited for more than half of one.
-        let ended = look(50, Pauses { count: 4, ns: 800_000_000 });
-        let longer_than = |ms: u64| {
-            let longer = ended.iter().filter(|&&(ns, _)| ns > ms * 1_000_000);
+        // 100 a second, of whom 80 come during pauses of 200 ms: the slower half of those waits for more than half of one.
+        let pauses = Pauses::of(4, 800_000_000, 1_000_000_000);
+        assert_eq!(pauses, Pauses { part: 0.8, each_ns: 200_000_000 });
+        let ended: Vec<Ended> = (50..150).map(|at| look(at, pauses)).collect();
+        let of = |of: fn(&Ended) -> &Vec<(u64, u64)>| ended.iter().flat_map(of).copied().collect::<Vec<_>>();
+        let count = |ended: &[(u64, u64)], longer_ms: u64| {
+            let longer = ended.iter().filter(|&&(ns, _)| ns > longer_ms * 1_000_000);
             longer.map(|&(_, count)| count).sum::<u64>()
         };
-        let counted = [2, 100, 150, 200].map(longer_than);
-        assert!((76..=80).contains(&counted[0]), "{counted:?}");
-        assert!((37..=41).contains(&counted[1]) && (17..=21).contains(&counted[2]), "{counted:?}");
-        assert_eq!(counted[3], 0);
-        // They are among those that were counted: nobody else was answered in that second.
-        let next: u64 = (51..58).flat_map(|at| look(at, Pauses::default())).map(|(_, count)| count).sum();
-        assert!(next <= 1, "{next}");
-        let later: u64 = (58..68).flat_map(|at| look(at, Pauses::default())).map(|(_, count)| count).sum();
-        assert!((90..=101).contains(&later), "{later}");
+        let delayed = of(|ended| &ended.delayed);
+        let counted = [0, 100, 150, 200].map(|ms| count(&delayed, ms));
+        assert!((790..=800).contains(&counted[0]) && (390..=405).contains(&counted[1]), "{counted:?}");
+        assert!((190..=205).contains(&counted[2]) && counted[3] == 0, "{counted:?}");
+        assert!((190..=201).contains(&count(&of(|ended| &ended.latencies), 0)), "each counts once");
+        assert_eq!(look(150, Pauses::default()).delayed, []);
     }
 }

@@ -82,7 +82,7 @@ pub struct Seen {
     pub did: HashMap<Process, Did>,
     /// What it measures itself, always the same things.
     pub measured: Vec<Measured>,
-    /// How it stood still, where it tells.
+    /// How it stood still of late, where it tells.
     pub paused: Pauses,
     /// What statements take on average, in ns, where that is known.
     pub mean_ns: Option<f64>,

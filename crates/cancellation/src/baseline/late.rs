@@ -16,7 +16,7 @@ pub struct Lateness {
 impl Lateness {
     /// Of the requests that ended since the last look, and those inside that are older than they may be.
     pub fn of(now: Nanos, scene: &Scene, limit: Nanos) -> Lateness {
-        let ended = scene.finished.iter().filter(|&&(took, _)| took > limit.0).map(|&(_, count)| count);
+        let ended = scene.ended().filter(|&(took, _)| took > limit.0).map(|(_, count)| count);
         let inside = scene.tasks.iter().filter(|task| task.request);
         let inside = inside.filter(|task| now.0.saturating_sub(task.started_ns) > limit.0).count() as u64;
         Lateness { late: ended.sum::<u64>() + inside, all: scene.completions() + inside }

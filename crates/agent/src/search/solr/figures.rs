@@ -5,10 +5,9 @@ use std::collections::HashMap;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::server::latency::Pauses;
 use crate::server::stamp::Stamp;
 
-use super::super::figures::{Change, Did, stops_everybody, sum};
+use super::super::figures::{Change, Collected, Did, stops_everybody};
 
 /// What is asked: of the machine that it runs on.
 pub const METRICS: &str = "/solr/admin/metrics?wt=json&compact=true&group=jvm&prefix=os.processCpuTime,gc.,memory.heap.used,memory.heap.max";
@@ -61,17 +60,18 @@ impl Metrics {
         self.metrics.get("solr.jvm").and_then(|jvm| jvm.get(name)).and_then(Value::as_u64).unwrap_or(0)
     }
 
-    fn collected(&self) -> Pauses {
+    fn collected(&self) -> Collected {
         let figures = self.metrics.get("solr.jvm").into_iter().flatten();
         let collectors = figures.filter_map(|(name, figure)| {
             let (collector, what) = name.strip_prefix("gc.")?.rsplit_once('.')?;
             Some((what, figure.as_u64()?)).filter(|_| stops_everybody(collector))
         });
-        sum(collectors.map(|(what, figure)| match what {
+        let figures = collectors.map(|(what, figure)| match what {
             "count" => (figure, 0),
             "time" => (0, figure),
             _ => (0, 0),
-        }))
+        });
+        figures.collect()
     }
 }
 
@@ -88,7 +88,7 @@ struct Sample {
     at: Stamp,
     counts: Counts,
     cpu_ns: u64,
-    collected: Pauses,
+    collected: Collected,
     heap_used: u64,
 }
 
@@ -122,9 +122,9 @@ impl Figures {
             let before = self.mean_ns.unwrap_or(mean);
             self.mean_ns = Some(before + (mean - before) * (1.0 - (-seconds / MEAN_S).exp()));
         }
-        let paused = now.collected.since(last.collected);
         // Where something was collected, by how much it has grown says nothing.
-        if let Some(grown) = now.heap_used.checked_sub(last.heap_used).filter(|_| paused == Pauses::default())
+        if let Some(grown) =
+            now.heap_used.checked_sub(last.heap_used).filter(|_| now.collected == last.collected)
         {
             self.allocated_per_s = grown as f64 / seconds;
         }
@@ -135,11 +135,13 @@ impl Figures {
             search: Did { threads, ended: answered, ended_ns: served_ns },
             write: Did::default(),
             processors: since(now.cpu_ns, last.cpu_ns) as f64 / elapsed,
-            collecting: (paused.ns as f64 / elapsed).min(1.0),
-            paused,
+            paused: now.collected.since(last.collected, elapsed_ns),
             allocated_per_s: self.allocated_per_s,
             heap,
             mean_ns: self.mean_ns,
+            // Of Solr's tasks it is not known what they hold of it.
+            in_use: None,
+            full_per_s: 0.0,
         }
     }
 }
@@ -174,10 +176,10 @@ mod tests {
         let change = look(100, &metrics(30, 650, 7));
         assert_eq!((change.elapsed_ns, change.requests, change.mean_ns), (100_000_000, 20, Some(4e6)));
         assert_eq!(change.search, Did { threads: 8, ended: 20, ended_ns: 80_000_000 });
-        assert_eq!((change.processors, change.collecting, change.allocated_per_s), (1.5, 0.0, 1_500.0));
+        assert_eq!((change.processors, change.paused.part, change.allocated_per_s), (1.5, 0.0, 1_500.0));
         let change = look(200, &metrics(30, 650, 32));
-        assert_eq!((change.collecting, change.allocated_per_s), (0.25, 1_500.0));
-        assert_eq!(change.paused, Pauses { count: 5, ns: 25_000_000 });
+        assert_eq!((change.paused.part, change.paused.each_ns), (0.25, 5_000_000));
+        assert_eq!(change.allocated_per_s, 1_500.0);
     }
 
     #[test]
