@@ -456,3 +456,6 @@ impl<S: Source> Watch<S> {
         self.status.warnings.push(warning);
     }
 }
+
+#[cfg(test)]
+mod tests;

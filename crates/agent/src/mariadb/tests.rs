@@ -8,7 +8,7 @@ use plimsoll_testbed::installed::Certificate;
 use plimsoll_testbed::mariadb::{Options, Server as Private, Session, there_is_none};
 
 use super::MariaDb;
-use crate::server::conformance::{self, Ground, borrowers, conformance, on_one_thread};
+use crate::server::conformance::{self, Ground, Tables, borrowers, conformance, on_one_thread};
 
 type Agent = conformance::Agent<MariaDb>;
 
@@ -49,6 +49,29 @@ async fn raise_with(options: &Options) -> Option<Private> {
 
 impl Ground for Private {
     type Adapter = MariaDb;
+
+    async fn raise() -> Option<Private> {
+        Self::raise_with(None).await
+    }
+
+    fn at(&self) -> String {
+        format!("127.0.0.1:{}", self.port())
+    }
+
+    fn settings_at(&self, at: &str, user: &str, more: &str) -> config::Database {
+        settings_of(&format!("mariadb://{user}@{at}"), more)
+    }
+
+    fn kill(&mut self) {
+        self.stop(true);
+    }
+
+    async fn revive(&mut self) {
+        self.resume().unwrap();
+    }
+}
+
+impl Tables for Private {
     type Session = Session;
 
     const NOBODY: &'static str = "nobody";
@@ -66,28 +89,12 @@ impl Ground for Private {
         raise_with(&Options { tls, ..Options::default() }).await
     }
 
-    fn port(&self) -> u16 {
-        Private::port(self)
-    }
-
-    fn settings_at(&self, port: u16, user: &str, more: &str) -> config::Database {
-        settings_of(&format!("mariadb://{user}@127.0.0.1:{port}"), more)
-    }
-
     async fn try_session(&self) -> Result<Session, String> {
         Session::connect(&self.options_of("app", Some("shop"))).await
     }
 
     async fn grant(&self, statement: &str) {
         Session::connect(&self.options()).await.unwrap().run(statement).await.unwrap();
-    }
-
-    fn kill(&mut self) {
-        self.stop(true);
-    }
-
-    fn revive(&mut self) {
-        self.resume().unwrap();
     }
 
     async fn asked(&self) -> Option<f64> {

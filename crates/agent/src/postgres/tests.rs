@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use super::*;
 use crate::clock;
 use crate::server::chains::blame;
-use crate::server::conformance::{self, Ground, LOOK, PATIENCE, conformance, on_one_thread};
+use crate::server::conformance::{self, Ground, LOOK, PATIENCE, Tables, conformance, on_one_thread};
 use crate::server::stamp::Stamp;
 use crate::source::Source;
 
@@ -46,9 +46,31 @@ fn settings(dsn: &str, more: &str) -> config::Database {
     parse::<Config>(&text, "").unwrap_or_else(|e| panic!("{e}")).0.databases.remove(0)
 }
 
-/// What the suite needs.
 impl Ground for Database {
     type Adapter = Postgres;
+
+    async fn raise() -> Option<Database> {
+        Self::raise_with(None).await
+    }
+
+    fn at(&self) -> String {
+        format!("127.0.0.1:{}", self.port())
+    }
+
+    fn settings_at(&self, at: &str, user: &str, more: &str) -> config::Database {
+        settings(&dsn_at(at, user), more)
+    }
+
+    fn kill(&mut self) {
+        self.stop(Shutdown::Immediate);
+    }
+
+    async fn revive(&mut self) {
+        self.resume().unwrap();
+    }
+}
+
+impl Tables for Database {
     type Session = Session;
 
     const NOBODY: &'static str = "nobody";
@@ -66,14 +88,6 @@ impl Ground for Database {
         Some(database)
     }
 
-    fn port(&self) -> u16 {
-        Database::port(self)
-    }
-
-    fn settings_at(&self, port: u16, user: &str, more: &str) -> config::Database {
-        settings(&dsn_at(port, user), more)
-    }
-
     async fn try_session(&self) -> Result<Session, String> {
         Session::connect(&as_role(self, "app")).await
     }
@@ -87,14 +101,6 @@ impl Ground for Database {
         let session = Session::connect(&self.config("counter")).await.unwrap();
         let counted = "select sum(xact_commit + xact_rollback)::float8 from pg_stat_database";
         Some(session.client.query_one(counted, &[]).await.unwrap().get(0))
-    }
-
-    fn kill(&mut self) {
-        self.stop(Shutdown::Immediate);
-    }
-
-    fn revive(&mut self) {
-        self.resume().unwrap();
     }
 }
 
@@ -112,11 +118,11 @@ fn as_role(database: &Database, role: &str) -> tokio_postgres::Config {
 }
 
 fn dsn(database: &Database, role: &str) -> String {
-    dsn_at(database.port(), role)
+    dsn_at(&database.at(), role)
 }
 
-fn dsn_at(port: u16, role: &str) -> String {
-    format!("postgres://{role}@127.0.0.1:{port}/postgres")
+fn dsn_at(at: &str, role: &str) -> String {
+    format!("postgres://{role}@{at}/postgres")
 }
 
 async fn with_roles() -> Option<Database> {

@@ -2,6 +2,7 @@
 //! `cargo test -p plimsoll-agent search -- --ignored`, where there is one.
 
 use std::cell::RefCell;
+use std::marker::PhantomData;
 use std::rc::Rc;
 
 use plimsoll_core::config::{self, Config, parse};
@@ -16,7 +17,7 @@ use tokio::time::sleep;
 
 use super::figures::tests::answer;
 use super::*;
-use crate::server::conformance::{self, on_one_thread};
+use crate::server::conformance::{self, Ground, on_one_thread};
 
 type Agent = conformance::Agent<OpenSearch>;
 
@@ -169,9 +170,8 @@ fn another_product_is_told_its_table() {
     assert!(version(&Value::Null, true).unwrap_err().contains("neither"));
 }
 
-fn settings(server: &Private) -> config::Database {
-    let url = format!("http://{}", server.http().address);
-    let text = format!("[opensearch.main]\nurl = \"{url}\"\nslo = {{ p99 = \"250ms\" }}");
+fn settings<A: Adapter>(at: &str, more: &str) -> config::Database {
+    let text = format!("[{}.main]\nurl = \"http://{at}\"\nslo = {{ p99 = \"250ms\" }}\n{more}", A::SOURCE);
     parse::<Config>(&text, "").unwrap_or_else(|e| panic!("{e}")).0.databases.remove(0)
 }
 
@@ -185,7 +185,7 @@ async fn session(server: &Private, name: &str) -> Steps {
 fn who_has_the_only_thread_is_ended_and_nobody_else() {
     on_one_thread(async {
         let settings_of_node = [("thread_pool.search.size".to_owned(), "1".to_owned())];
-        let mut server = match Private::start(Product::OpenSearch, &settings_of_node).await {
+        let server = match Private::start(Product::OpenSearch, &settings_of_node).await {
             Ok(server) => server,
             Err(error) if there_is_none(&error) => return,
             Err(error) => panic!("{error}"),
@@ -206,7 +206,7 @@ fn who_has_the_only_thread_is_ended_and_nobody_else() {
             });
             borrowers.push(borrower);
         }
-        let agent = Agent::start(settings(&server));
+        let agent = Agent::start(settings::<OpenSearch>(&server.http().address.to_string(), ""));
         agent.sees(|watched| watched.looks > 20 && watched.completed > 200).await;
         assert!(agent.events("").is_empty(), "{:#?}", agent.events(""));
         let mut hog = session(&server, "hog").await;
@@ -223,10 +223,71 @@ fn who_has_the_only_thread_is_ended_and_nobody_else() {
         assert_eq!(agent.events("cancel").len(), 1, "{:#?}", agent.events(""));
         assert!(borrowers.iter().all(|borrower| !borrower.is_finished()));
         borrowers.iter().for_each(tokio::task::JoinHandle::abort);
-        server.stop(true);
-        agent.told("adapter_error", |event| event["reason"].as_str().unwrap().contains("refused")).await;
-        server.resume().await.unwrap();
-        let looks = agent.sees(|_| true).await.looks;
-        agent.sees(|watched| watched.trouble.is_none() && watched.looks > looks + 5).await;
     });
 }
+
+/// A node of any of the products.
+struct Node<A>(Private, PhantomData<A>);
+
+/// What there is one of each.
+trait Kind: Adapter {
+    const PRODUCT: Product;
+}
+
+impl Kind for OpenSearch {
+    const PRODUCT: Product = Product::OpenSearch;
+}
+
+impl Kind for Elasticsearch {
+    const PRODUCT: Product = Product::Elasticsearch;
+}
+
+impl Kind for Solr {
+    const PRODUCT: Product = Product::Solr;
+}
+
+impl<A: Kind> Ground for Node<A> {
+    type Adapter = A;
+
+    async fn raise() -> Option<Node<A>> {
+        match Private::start(A::PRODUCT, &[]).await {
+            Ok(server) => Some(Node(server, PhantomData)),
+            Err(error) if there_is_none(&error) => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn at(&self) -> String {
+        self.0.http().address.to_string()
+    }
+
+    fn settings_at(&self, at: &str, _: &str, more: &str) -> config::Database {
+        settings::<A>(at, more)
+    }
+
+    fn kill(&mut self) {
+        self.0.stop(true);
+    }
+
+    async fn revive(&mut self) {
+        self.0.resume().await.unwrap();
+    }
+}
+
+macro_rules! conforms {
+    ($($name:ident: $adapter:ident),*) => {
+        $(mod $name {
+            type Node = super::Node<super::$adapter>;
+
+            crate::server::conformance::conformance! {
+                Node:
+                #[ignore = "starts a node, which takes a gigabyte and half a minute"]
+                a_server_that_is_killed_and_comes_back_is_watched_again,
+                #[ignore = "starts a node, which takes a gigabyte and half a minute"]
+                a_server_that_hangs_is_told_of_and_watched_again
+            }
+        })*
+    };
+}
+
+conforms!(opensearch: OpenSearch, elasticsearch: Elasticsearch, solr: Solr);

@@ -1,18 +1,22 @@
-//! A real php-fpm whose workers are taken, and given back by the agent. Where there is none the tests say so and pass, but with
+//! A real php-fpm whose workers are taken, and given back by the agent; and one, and an httpd, in trouble. Where there is none the tests say so and pass, but with
 //! `PLIMSOLL_REQUIRE_APACHE=1` they fail.
 
 use std::cell::Cell;
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::rc::Rc;
 
 use plimsoll_core::config::{Config, Database, parse};
 use plimsoll_testbed::apache::fpm::{Fpm as Private, Options};
+use plimsoll_testbed::apache::httpd::{self, Httpd};
 use plimsoll_testbed::apache::there_is_none;
+use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tokio::time::sleep;
 
 use super::status::Stream;
-use super::{PhpFpm, fastcgi};
-use crate::server::conformance::{self, LOOK, on_one_thread};
+use super::{Apache, PhpFpm, fastcgi};
+use crate::server::conformance::{self, Ground, LOOK, on_one_thread};
 
 type Agent = conformance::Agent<PhpFpm>;
 
@@ -33,8 +37,11 @@ fn raise() -> Option<Private> {
 }
 
 fn settings(fpm: &Private, more: &str) -> Database {
-    let status = fpm.status();
-    let text = format!("[phpfpm.main]\nstatus = \"{status}\"\nslo = {{ p99 = \"100ms\" }}\n{more}");
+    settings_at("phpfpm", fpm.status(), more)
+}
+
+fn settings_at(kind: &str, at: &str, more: &str) -> Database {
+    let text = format!("[{kind}.main]\nstatus = \"{at}\"\nslo = {{ p99 = \"100ms\" }}\n{more}");
     parse::<Config>(&text, "").unwrap_or_else(|e| panic!("{e}")).0.databases.remove(0)
 }
 
@@ -125,18 +132,92 @@ fn what_is_missing_is_named() {
     });
 }
 
-#[test]
-fn a_server_that_is_killed_and_comes_back_is_watched_again() {
-    on_one_thread(async {
-        let Some(mut fpm) = raise() else { return };
-        let agent = Agent::start(settings(&fpm, ""));
-        agent.sees(|watched| watched.looks > 5).await;
-        fpm.stop(true);
-        agent.told("adapter_error", |event| event["reason"].as_str().unwrap().contains("refused")).await;
-        agent.sees(|watched| watched.errors > 2 && watched.trouble.is_some()).await;
-        fpm.resume().unwrap();
-        let looks = agent.sees(|_| true).await.looks;
-        agent.sees(|watched| watched.trouble.is_none() && watched.looks > looks + 5).await;
-        assert!(agent.events("adapter_error").len() < 10, "told, not repeated: {:#?}", agent.events(""));
-    });
+impl Ground for Private {
+    type Adapter = PhpFpm;
+
+    async fn raise() -> Option<Private> {
+        raise()
+    }
+
+    fn at(&self) -> String {
+        self.status().to_owned()
+    }
+
+    fn settings_at(&self, at: &str, _: &str, more: &str) -> Database {
+        settings_at("phpfpm", at, more)
+    }
+
+    fn kill(&mut self) {
+        self.stop(true);
+    }
+
+    async fn revive(&mut self) {
+        self.resume().unwrap();
+    }
+}
+
+mod fpm {
+    use super::Private;
+    use crate::server::conformance::conformance;
+
+    conformance! {
+        Private: a_server_that_is_killed_and_comes_back_is_watched_again,
+        a_server_that_hangs_is_told_of_and_watched_again
+    }
+}
+
+/// An httpd with our module, and a name for the place where that tells of it, wherever it is now.
+struct Web {
+    httpd: Option<Httpd>,
+    place: TempDir,
+}
+
+impl Web {
+    fn start(&mut self) -> Result<(), String> {
+        let options = httpd::Options { status: true, ..httpd::Options::new(httpd::Workers::Processes(2)) };
+        let httpd = Httpd::start(&options)?;
+        let _ = fs::remove_file(self.at());
+        symlink(httpd.status(), self.at()).map_err(|e| e.to_string())?;
+        self.httpd = Some(httpd);
+        Ok(())
+    }
+}
+
+impl Ground for Web {
+    type Adapter = Apache;
+
+    async fn raise() -> Option<Web> {
+        let mut web = Web { httpd: None, place: tempfile::tempdir().unwrap() };
+        match web.start() {
+            Ok(()) => Some(web),
+            Err(error) if there_is_none(&error) => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn at(&self) -> String {
+        self.place.path().join("status").display().to_string()
+    }
+
+    fn settings_at(&self, at: &str, _: &str, more: &str) -> Database {
+        settings_at("httpd", at, more)
+    }
+
+    fn kill(&mut self) {
+        self.httpd = None;
+    }
+
+    async fn revive(&mut self) {
+        self.start().unwrap();
+    }
+}
+
+mod web {
+    use super::Web;
+    use crate::server::conformance::conformance;
+
+    conformance! {
+        Web: a_server_that_is_killed_and_comes_back_is_watched_again,
+        a_server_that_hangs_is_told_of_and_watched_again
+    }
 }

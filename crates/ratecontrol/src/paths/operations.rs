@@ -203,4 +203,16 @@ mod tests {
             assert_eq!(operations.at(at).operation, operation(name));
         }
     }
+
+    #[test]
+    fn what_is_recent_fades_ten_times_as_fast() {
+        let mut operations = Operations::new(8, Seeded(3));
+        let at = operations.place(operation(1), Nanos(1), &mut 0);
+        (operations.at(at).recent, operations.at(at).known) = (8.0, 8.0);
+        let minute = Nanos::from_secs(60);
+        operations.fade(minute, minute, minute, Nanos::from_secs(600), &mut 0);
+        let usage = operations.at(at);
+        assert_eq!(usage.recent, 4.0);
+        assert!((usage.known - 7.464).abs() < 0.001, "{}", usage.known);
+    }
 }

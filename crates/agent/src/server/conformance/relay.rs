@@ -3,16 +3,15 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, spawn_local};
 
 /// Hands on to a server what comes to a port of its own.
 pub struct Relay {
-    /// The port, on 127.0.0.1.
-    pub port: u16,
+    /// Where it listens.
+    pub at: String,
     frozen: watch::Sender<bool>,
     refuses: Rc<Cell<bool>>,
     /// What ends either direction of each connection that there is.
@@ -21,10 +20,10 @@ pub struct Relay {
 
 impl Relay {
     /// To be called within a [`tokio::task::LocalSet`].
-    pub async fn to(server: u16) -> Relay {
+    pub async fn to(server: String) -> Relay {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let relay = Relay {
-            port: listener.local_addr().unwrap().port(),
+            at: listener.local_addr().unwrap().to_string(),
             frozen: watch::Sender::new(false),
             refuses: Rc::default(),
             connections: Rc::default(),
@@ -36,12 +35,11 @@ impl Relay {
                 if refuses.get() {
                     continue;
                 }
-                let Ok(server) = TcpStream::connect(("127.0.0.1", server)).await else { continue };
-                let ((from, to), (back_from, back_to)) = (client.into_split(), server.into_split());
-                let ways = [(from, back_to), (back_from, to)];
-                let handed =
-                    ways.map(|(from, to)| spawn_local(hand_on(from, to, frozen.clone())).abort_handle());
-                connections.borrow_mut().push(handed);
+                let ways = match server.starts_with('/') {
+                    true => UnixStream::connect(&server).await.map(|server| both(client, server, &frozen)),
+                    false => TcpStream::connect(&server).await.map(|server| both(client, server, &frozen)),
+                };
+                connections.borrow_mut().extend(ways.ok());
             }
         });
         relay
@@ -75,12 +73,29 @@ impl Relay {
     }
 }
 
-async fn hand_on(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut frozen: watch::Receiver<bool>) {
+/// Hands on what either says.
+fn both<S>(client: TcpStream, server: S, frozen: &watch::Receiver<bool>) -> [AbortHandle; 2]
+where
+    S: AsyncRead + AsyncWrite + 'static,
+{
+    let ((from, to), (back_from, back_to)) = (split(client), split(server));
+    let there = spawn_local(hand_on(from, back_to, frozen.clone()));
+    let back = spawn_local(hand_on(back_from, to, frozen.clone()));
+    [there.abort_handle(), back.abort_handle()]
+}
+
+async fn hand_on(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut frozen: watch::Receiver<bool>,
+) {
     let mut buffer = vec![0; 16 << 10];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         let thawed = frozen.wait_for(|frozen| !frozen).await.is_ok();
         if !thawed || to.write_all(&buffer[..length]).await.is_err() {
-            return;
+            break;
         }
     }
+    // Either side sees that the other has ended.
+    let _ = to.shutdown().await;
 }
