@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use plimsoll_core::Nanos;
@@ -268,10 +269,13 @@ fn call(method: &str, path: &str) -> HttpCall {
     HttpCall { method: method.to_owned(), path: path.to_owned(), body: String::new() }
 }
 
-/// One that is free now, and not the one that another such program takes at the same time.
+/// One that is free now, and neither the one that another such program takes at the same time nor the one that this has taken last, whose
+/// node may be down and come back.
 fn free_port() -> Result<u16, String> {
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
     let count = PORTS.end - PORTS.start;
-    let first = (std::process::id() % u32::from(count)) as u16;
+    let first = std::process::id().wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed));
+    let first = (first % u32::from(count)) as u16;
     let mut ports = (0..count).map(|i| PORTS.start + (first + i) % count);
     let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
     ports.find(is_free).ok_or_else(|| format!("there is no free port from {} to {}", PORTS.start, PORTS.end))
