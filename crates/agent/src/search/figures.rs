@@ -149,14 +149,16 @@ impl Node {
     pub fn requests(&self) -> u64 {
         self.indices.search.query_total + self.thread_pool.write.completed + self.indices.get.total
     }
+}
 
+impl Jvm {
     /// Collections of what is old.
     fn full(&self) -> u64 {
-        self.jvm.gc.collectors.get("old").map_or(0, |collector| collector.collection_count)
+        self.gc.collectors.get("old").map_or(0, |collector| collector.collection_count)
     }
 
     fn collected(&self) -> Collected {
-        let pauses = self.jvm.gc.collectors.iter().filter(|(name, _)| stops_everybody(name));
+        let pauses = self.gc.collectors.iter().filter(|(name, _)| stops_everybody(name));
         pauses.map(|(_, it)| (it.collection_count, it.collection_time_in_millis)).collect()
     }
 }
@@ -230,8 +232,6 @@ pub struct Figures {
     /// The last of each that was another than the one before.
     process: Process,
     jvm: Jvm,
-    collected: Collected,
-    full: u64,
     change: Change,
 }
 
@@ -241,7 +241,6 @@ impl Figures {
         let now = node.clone();
         let Some(last) = self.last.replace(node) else {
             (self.process, self.jvm) = (now.process.clone(), now.jvm.clone());
-            (self.collected, self.full) = (now.collected(), now.full());
             self.change = Change { heap: now.jvm.mem.heap_max_in_bytes, ..Change::default() };
             return self.change;
         };
@@ -294,17 +293,17 @@ impl Figures {
         }
         let passed_ms = jvm.timestamp - self.jvm.timestamp;
         if passed_ms > 0 {
-            let collected = now.collected();
-            self.change.paused = collected.since(self.collected, 1_000_000 * passed_ms as u64);
-            let full = now.full().saturating_sub(self.full);
+            let (collected, before) = (jvm.collected(), self.jvm.collected());
+            self.change.paused = collected.since(before, 1_000_000 * passed_ms as u64);
+            let full = jvm.full().saturating_sub(self.jvm.full());
             self.change.full_per_s = full as f64 / (passed_ms as f64 / 1e3);
             self.change.in_use = Some(jvm.mem.heap_used_in_bytes);
             let grown = jvm.mem.heap_used_in_bytes.checked_sub(self.jvm.mem.heap_used_in_bytes);
             // Where something was collected, by how much it has grown says nothing.
-            if let Some(grown) = grown.filter(|_| collected == self.collected) {
+            if let Some(grown) = grown.filter(|_| collected == before) {
                 self.change.allocated_per_s = grown as f64 / (passed_ms as f64 / 1e3);
             }
-            (self.jvm, self.collected, self.full) = (jvm.clone(), collected, now.full());
+            self.jvm = jvm.clone();
         }
     }
 }

@@ -29,6 +29,8 @@ struct Total {
     write_ns: u64,
     cpu_ns: u64,
     bytes: u64,
+    /// What of those bytes is still held, as far as is known.
+    held: f64,
 }
 
 /// What a root and all that work for it do now.
@@ -49,8 +51,7 @@ struct Now {
 pub struct Takings {
     parts: HashMap<Pid, Took>,
     totals: HashMap<Pid, Total>,
-    /// What roots hold of the heap, in bytes, and the least that ever was in use.
-    held: HashMap<Pid, f64>,
+    /// The least that ever was in use of the heap, in bytes.
     least: Option<u64>,
 }
 
@@ -89,7 +90,9 @@ impl Takings {
         }));
         let all_ns = (change.processors * elapsed_ns as f64) as u64;
         let cpu = self.processors(&now, used_ns.max(all_ns), elapsed_ns, processors);
-        self.hold(&now, change);
+        if let Some(in_use) = change.in_use {
+            self.hold(in_use);
+        }
         let heap = self.heap(&now, change);
         let uses = |of: fn(&Now, &Total) -> Use| self.uses(&now, of);
         vec![
@@ -115,9 +118,10 @@ impl Takings {
         }
     }
 
-    fn uses(&self, now: &HashMap<Pid, Now>, of: fn(&Now, &Total) -> Use) -> Vec<(Pid, Use)> {
-        let none = Total::default();
-        let uses = now.iter().map(|(&root, now)| (root, of(now, self.totals.get(&root).unwrap_or(&none))));
+    fn uses(&self, now: &HashMap<Pid, Now>, of: impl Fn(&Now, &Total) -> Use) -> Vec<(Pid, Use)> {
+        let none = Now::default();
+        let uses =
+            self.totals.iter().map(|(&root, total)| (root, of(now.get(&root).unwrap_or(&none), total)));
         uses.filter(|(_, used)| used.recent > 0 || used.held > 0 || used.waiting_ns > 0).collect()
     }
 
@@ -145,19 +149,13 @@ impl Takings {
         }
     }
 
-    /// What each still holds of the heap.
-    fn hold(&mut self, now: &HashMap<Pid, Now>, change: &Change) {
-        let before = std::mem::take(&mut self.held);
-        self.held.extend(self.totals.keys().map(|root| {
-            let recent = now.get(root).map_or(0, |now| now.recent.bytes);
-            (*root, before.get(root).unwrap_or(&0.0) + recent as f64)
-        }));
-        let Some(in_use) = change.in_use else { return };
+    /// What is in use of the heap is held by who still runs.
+    fn hold(&mut self, in_use: u64) {
         let least = self.least.map_or(in_use, |least| least.min(in_use));
         self.least = Some(least);
-        let all: f64 = self.held.values().sum();
+        let all: f64 = self.totals.values().map(|total| total.held).sum();
         let part = ((in_use - least) as f64 / all.max(1.0)).min(1.0);
-        self.held.values_mut().for_each(|held| *held *= part);
+        self.totals.values_mut().for_each(|total| total.held *= part);
     }
 
     fn heap(&self, now: &HashMap<Pid, Now>, change: &Change) -> Measured {
@@ -169,21 +167,16 @@ impl Takings {
         let delay_ns = change.paused.part * change.elapsed_ns as f64 * self.totals.len() as f64;
         let full = change.full_per_s * change.elapsed_ns as f64 / 1e9;
         let quiet = Resource::quiet(Kind::Memory, change.heap);
-        let uses = self.totals.iter().filter_map(|(&root, total)| {
-            let now = now.get(&root).copied().unwrap_or_default();
-            let held = self.held.get(&root).copied().unwrap_or(0.0);
-            let used = Use {
-                held: now.bytes.max(held as u64),
-                recent: now.recent.bytes + (full * held) as u64,
-                used: total.bytes,
-                ..Use::default()
-            };
-            (used.recent > 0 || used.held > 0).then_some((root, used))
+        let uses = self.uses(now, |now, total| Use {
+            held: now.bytes.max(total.held as u64),
+            recent: now.recent.bytes + (full * total.held) as u64,
+            used: total.bytes,
+            ..Use::default()
         });
         Measured {
             name: "heap",
             resource: Resource { gets, slows: gets, delay_ns: delay_ns as u64, ..quiet },
-            uses: uses.collect(),
+            uses,
         }
     }
 }
@@ -195,6 +188,7 @@ impl Total {
             write_ns: self.write_ns + other.write_ns,
             cpu_ns: self.cpu_ns + other.cpu_ns,
             bytes: self.bytes + other.bytes,
+            held: self.held + other.bytes as f64,
         }
     }
 }
@@ -350,7 +344,8 @@ mod tests {
         assert_eq!((uses[&103].held, uses[&103].recent), (1_000, 1_500));
         // The first is gone, and what it held is collected.
         takings.look(&HashSet::from([102, 103]), &[], &change(Some(26_500), 5.0), 2);
-        assert_eq!((takings.held.get(&101), takings.held[&102], takings.held[&103]), (None, 25_000.0, 500.0));
+        let held = |root| takings.totals[&root].held;
+        assert_eq!((takings.totals.contains_key(&101), held(102), held(103)), (false, 25_000.0, 500.0));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use super::figures::tests::answer;
 use super::*;
-use crate::server::conformance::{self, Ground, on_one_thread};
+use crate::server::conformance::{self, Ground, conformance, on_one_thread};
 
 type Agent = conformance::Agent<OpenSearch>;
 
@@ -274,20 +274,10 @@ impl<A: Kind> Ground for Node<A> {
     }
 }
 
-macro_rules! conforms {
-    ($($name:ident: $adapter:ident),*) => {
-        $(mod $name {
-            type Node = super::Node<super::$adapter>;
+type OpenSearchNode = Node<OpenSearch>;
+type ElasticsearchNode = Node<Elasticsearch>;
+type SolrNode = Node<Solr>;
 
-            crate::server::conformance::conformance! {
-                Node:
-                #[ignore = "starts a node, which takes a gigabyte and half a minute"]
-                a_server_that_is_killed_and_comes_back_is_watched_again,
-                #[ignore = "starts a node, which takes a gigabyte and half a minute"]
-                a_server_that_hangs_is_told_of_and_watched_again
-            }
-        })*
-    };
-}
-
-conforms!(opensearch: OpenSearch, elasticsearch: Elasticsearch, solr: Solr);
+conformance!(mod opensearch: OpenSearchNode #[ignore = "starts a node, which takes a gigabyte and half a minute"]);
+conformance!(mod elasticsearch: ElasticsearchNode #[ignore = "starts a node, which takes a gigabyte and half a minute"]);
+conformance!(mod solr: SolrNode #[ignore = "starts a node, which takes a gigabyte and half a minute"]);

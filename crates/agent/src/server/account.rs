@@ -320,7 +320,7 @@ impl Account {
     fn ended(&mut self, look: &Look<'_>, elapsed: Nanos, scene: &mut Scene) {
         let sessions: Vec<Session> = look.backends.iter().filter_map(session).collect();
         let Look { server, moved, transactions, paused, mean_ns, .. } = *look;
-        let Ended { latencies, delayed, .. } =
+        let Ended { latencies, delayed } =
             self.latency.look(server, &sessions, moved, transactions, paused, mean_ns);
         (scene.finished, scene.unseen) = (latencies, delayed);
         let requests = scene.tasks.iter().filter(|task| task.request);

@@ -427,7 +427,8 @@ pub async fn a_look_in_calm_asks_little<G: Tables>() {
     assert!(asked <= most, "{asked} questions in {} looks", after - before);
 }
 
-/// Makes a test of each of these, which may be left for whoever asks for it, or of all that there are for a ground with tables.
+/// Makes a test of each of these; of all that there are for a ground with tables; or of those for grounds of any kind, in a module of their
+/// own, which may be left for whoever asks for them.
 macro_rules! conformance {
     ($ground:ident: $($(#[$how:meta])? $test:ident),*) => {
         mod conforms {
@@ -438,6 +439,17 @@ macro_rules! conformance {
                     $crate::server::conformance::$test::<super::$ground>(),
                 );
             })*
+        }
+    };
+    (mod $name:ident: $ground:ident $(#[$how:meta])?) => {
+        mod $name {
+            use super::$ground;
+
+            $crate::server::conformance::conformance! {
+                $ground:
+                $(#[$how])? a_server_that_is_killed_and_comes_back_is_watched_again,
+                $(#[$how])? a_server_that_hangs_is_told_of_and_watched_again
+            }
         }
     };
     ($ground:ident) => {

@@ -108,7 +108,8 @@ impl Latency {
         let before = self.transactions.replace(transactions);
         let mut running = HashMap::with_capacity(sessions.len());
         let mut ended = Ended::default();
-        let mut longer = Vec::new();
+        // What those took that were seen to run.
+        let mut took_ns = Vec::new();
         let (mut moved, mut stuck) = (moved as f64, 0.0);
         let elapsed_ns = last.map_or(0, |last| now.since_ns(last));
         let elapsed = (elapsed_ns as f64).max(1.0);
@@ -125,11 +126,11 @@ impl Latency {
             match ran {
                 _ if still => {}
                 Some((began, _)) if began == session.began => {
-                    longer.push(session.changed.since_ns(began));
+                    took_ns.push(session.changed.since_ns(began));
                 }
                 // Another has begun since. It lasted as long as it was seen to, and nobody knows how much longer: it is not called late for
                 // what was not seen.
-                Some((_, seen_ns)) => longer.push(seen_ns),
+                Some((_, seen_ns)) => took_ns.push(seen_ns),
                 None if !session.active && last.is_some_and(|last| session.began >= last) => {
                     let took = session.changed.since_ns(session.began) as f64;
                     self.short_ns += (took - self.short_ns) / 32.0;
@@ -138,8 +139,8 @@ impl Latency {
             }
         }
         // Sessions that are gone.
-        longer
-            .extend(std::mem::replace(&mut self.running, running).into_values().map(|(_, seen_ns)| seen_ns));
+        let gone = std::mem::replace(&mut self.running, running);
+        took_ns.extend(gone.into_values().map(|(_, seen_ns)| seen_ns));
         let (Some(_), Some(before)) = (last, before) else { return Ended::default() };
         let seconds = elapsed / 1e9;
         let per_s = transactions.saturating_sub(before) as f64 / seconds;
@@ -148,7 +149,7 @@ impl Latency {
         let came = self.rate_per_s * seconds * free;
         self.delayed(came * paused.part, paused.each_ns, &mut ended);
         let read = came * (1.0 - paused.part);
-        let longer = self.longer(&longer, elapsed, read, &mut ended);
+        let longer = self.longer(&took_ns, elapsed, read, &mut ended);
         let short = (read - longer).max(0.0) + self.carry.1;
         self.carry.1 = short.fract();
         // Those that were never seen took less than a look, whatever the mean of all of them is.

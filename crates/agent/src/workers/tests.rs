@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 use super::status::Stream;
 use super::{Apache, PhpFpm, fastcgi};
-use crate::server::conformance::{self, Ground, LOOK, on_one_thread};
+use crate::server::conformance::{self, Ground, LOOK, conformance, on_one_thread};
 
 type Agent = conformance::Agent<PhpFpm>;
 
@@ -156,15 +156,7 @@ impl Ground for Private {
     }
 }
 
-mod fpm {
-    use super::Private;
-    use crate::server::conformance::conformance;
-
-    conformance! {
-        Private: a_server_that_is_killed_and_comes_back_is_watched_again,
-        a_server_that_hangs_is_told_of_and_watched_again
-    }
-}
+conformance!(mod fpm: Private);
 
 /// An httpd with our module, and a name for the place where that tells of it, wherever it is now.
 struct Web {
@@ -212,12 +204,4 @@ impl Ground for Web {
     }
 }
 
-mod web {
-    use super::Web;
-    use crate::server::conformance::conformance;
-
-    conformance! {
-        Web: a_server_that_is_killed_and_comes_back_is_watched_again,
-        a_server_that_hangs_is_told_of_and_watched_again
-    }
-}
+conformance!(mod web: Web);

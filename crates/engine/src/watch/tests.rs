@@ -68,7 +68,7 @@ fn warnings_that_hold_no_more_are_taken_back_and_those_that_hold_again_are_not_t
         budget: CancelBudget { interval: Nanos::ZERO, rate: Rate { per_s: 1.0 }, ratio: 1.0, burst: 1 },
         sentry: None,
     };
-    let (board, status) = Board::new();
+    let (board, _) = Board::new();
     let outlets = Outlets { events, board, recorder: None, sentry: None };
     let mut watch = Watch::new(Scripted::default(), promise, &outlets);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -85,7 +85,7 @@ fn warnings_that_hold_no_more_are_taken_back_and_those_that_hold_again_are_not_t
     assert_eq!(looked(&["no view"], true), ["no view"]);
     assert!(looked(&[], true).is_empty());
     assert_eq!(looked(&["no right"], false), ["no right"], "taken away again, which is news");
-    drop((watch, outlets, status));
+    drop((watch, outlets));
     writer.finish();
     assert_eq!(told.load(Ordering::Relaxed), 3);
 }
