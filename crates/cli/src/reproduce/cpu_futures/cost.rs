@@ -21,6 +21,7 @@ use plimsoll_simulator::reproduce::Settings;
 use plimsoll_simulator::reproduce::findings::{Findings, Row};
 use rustix::process::Signal;
 
+use super::turns::{mean, middle_half};
 use crate::processes::{Process, directory, plimsoll};
 use crate::reproduce::machine::ran_s;
 
@@ -90,10 +91,6 @@ pub fn cost(_: Settings) -> Result<Findings, String> {
     Ok(Findings { rows, figures: Vec::new() })
 }
 
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
-}
-
 /// The upper bound of the mean at 95 %.
 fn upper(slowdowns: &[f64]) -> f64 {
     let (count, mean) = (slowdowns.len() as f64, mean(slowdowns));
@@ -131,14 +128,7 @@ fn one_pair(recording: &mut Recording) -> Result<Pair, String> {
         more.push(of_turn[1] / of_turn[0] - 1.0);
     }
     let recording = recording_s / suite_s[0];
-    Ok(Pair { slowdown: middle_half(&mut more) + recording, recording, longer: took_s[1] / took_s[0] - 1.0 })
-}
-
-/// The mean of the middle half of all.
-fn middle_half(all: &mut [f64]) -> f64 {
-    all.sort_by(f64::total_cmp);
-    let quarter = all.len() / 4;
-    mean(&all[quarter..all.len() - quarter])
+    Ok(Pair { slowdown: middle_half(more) + recording, recording, longer: took_s[1] / took_s[0] - 1.0 })
 }
 
 /// `plimsoll top --record`.
@@ -246,15 +236,6 @@ fn hash(seed: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn who_comes_or_goes_between_two_turns_does_not_count() {
-        let mut more = vec![0.01; 36];
-        more[..9].fill(1.0);
-        more[9..18].fill(-0.5);
-        assert!((middle_half(&mut more) - 0.01).abs() < 1e-9);
-        assert!((middle_half(&mut [1.0, 2.0, 3.0, 6.0]) - 2.5).abs() < 1e-9);
-    }
 
     #[test]
     fn the_bound_grows_with_what_is_uncertain() {

@@ -8,6 +8,7 @@
 //! | `alternating` | Fig. 6 |
 //! | `rising` | Fig. 7 |
 //! | `limits` | Fig. 8 |
+//! | `turns` | what comes of settings that take turns |
 //! | `sheepdog`, `workers` | how many workers, and how they fare |
 //! | `cost` | what it costs to know; without Apache |
 //! | `accuracy` | how near what is told of tasks comes to the truth; without Apache |
@@ -21,6 +22,7 @@ mod job;
 mod limits;
 mod rising;
 mod sheepdog;
+mod turns;
 mod workers;
 
 use plimsoll_simulator::reproduce::findings::{Findings, Row};

@@ -5,8 +5,8 @@
 //!
 //! Throughput is work: the CPU time that the pages which were answered take. Who has more workers answers more of the cheap pages beside the
 //! same number of dear ones, or the other way round, so requests a second of two settings cannot be compared where there are both. A machine
-//! that others share is half as fast for some seconds, so those half seconds alone count in which a small task on each CPU took no longer than it
-//! does under this mix where nobody else is in the way. Settings take turns, and they are compared by the median over rounds of them side by
+//! that others share is half as fast for some seconds, so each half second counts by how long a small task took on each CPU meanwhile:
+//! throughput is told for this machine at its fastest. Settings take turns, and they are compared by the median over rounds of them side by
 //! side. The best of some settings by a measurement was lucky in it too; so which is the best is decided for each round by all others. And
 //! whoever looks at workers ten times a second takes a per cent of the CPUs from a server that has many. So that is done after their work was
 //! measured.
@@ -27,6 +27,7 @@ use rand::RngExt;
 
 use super::apache::{Apache, STATIC, computing};
 use super::clients::{self, Seen, Stage};
+use super::turns::mean;
 use super::wait_for;
 use super::workers::{Fare, Watch};
 use crate::processes::{answers, configure, directory, free_addresses, ready, role, said};
@@ -49,17 +50,13 @@ const STATIC_MS: f64 = 0.1;
 /// The controller finds its setting, and the queues fill.
 const WARM_UP: Duration = Duration::from_secs(4);
 const MEASURED: Duration = Duration::from_secs(12);
-/// In parts of this length,
+/// In parts of this length.
 const PART: Duration = Duration::from_millis(500);
-/// of which those count in which the small task took no longer than this many times what it took in the fastest twentieth of all parts,
-const CALM: f64 = 1.15;
-/// where there are so many.
-const LEAST_PARTS: usize = 4;
 /// Then the workers are looked at, the first times to know what they do at all.
-const LOOKED: Duration = Duration::from_secs(3);
+const LOOKED: Duration = Duration::from_secs(6);
 const FIRST_LOOKS: usize = 10;
 /// Rounds of all settings under one mix; of the sentry, which nothing is judged by, fewer.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 3;
 const SENTRY_ROUNDS: usize = 1;
 /// What the paper calls starved.
 const STARVED: Nanos = Nanos::from_secs(10);
@@ -102,8 +99,8 @@ struct Run {
     setting: Setting,
     mix: u32,
     rounds: Vec<Round>,
-    /// The longest that the small task may take.
-    longest_ns: f64,
+    /// What the small task takes where this machine is at its fastest.
+    fastest_ns: f64,
     /// After the warm-up, of all rounds.
     fares: Vec<Fare>,
 }
@@ -140,25 +137,25 @@ impl Round {
         Round { parts, over: seen.over(STARVED), failed: seen.failed() }
     }
 
-    /// What `of` comes to a second, over the parts in which the small task took no longer than that; nothing where they are too few.
-    fn per_s(&self, longest_ns: f64, of: impl Fn(&Part) -> f64) -> Option<f64> {
-        let calm = self.parts.iter().filter(|part| part.task_ns <= longest_ns);
-        let (parts, sum) = calm.fold((0, 0.0), |(parts, sum), part| (parts + 1, sum + of(part)));
-        (parts >= LEAST_PARTS).then(|| sum / (parts as f64 * PART.as_secs_f64()))
+    /// What `of` would have come to a second had the small task taken so long in every part.
+    fn per_s(&self, fastest_ns: f64, of: impl Fn(&Part) -> f64) -> Option<f64> {
+        let known = self.parts.iter().filter(|part| part.task_ns.is_finite());
+        let all: Vec<f64> = known.map(|part| of(part) * part.task_ns / fastest_ns).collect();
+        (!all.is_empty()).then(|| mean(&all) / PART.as_secs_f64())
     }
 }
 
-/// The longest that the small task may take under a mix.
-fn longest_ns(runs: &[Run]) -> f64 {
+/// What the small task takes in the fastest twentieth of all parts under a mix.
+fn fastest_ns(runs: &[Run]) -> f64 {
     let parts = runs.iter().flat_map(|run| &run.rounds).flat_map(|round| &round.parts);
     let mut all: Vec<f64> = parts.map(|part| part.task_ns).filter(|ns| ns.is_finite()).collect();
     all.sort_by(f64::total_cmp);
-    all.get(all.len() / 20).map_or(f64::NAN, |fastest| CALM * fastest)
+    all.get(all.len() / 20).copied().unwrap_or(f64::NAN)
 }
 
 impl Run {
     fn per_s(&self) -> f64 {
-        median(self.rounds.iter().filter_map(|round| round.per_s(self.longest_ns, |part| part.answered)))
+        median(self.rounds.iter().filter_map(|round| round.per_s(self.fastest_ns, |part| part.answered)))
     }
 
     fn work_ms_per_s(&self) -> f64 {
@@ -166,7 +163,7 @@ impl Run {
     }
 
     fn work_of(&self, round: &Round) -> Option<f64> {
-        round.per_s(self.longest_ns, |part| part.work_ms)
+        round.per_s(self.fastest_ns, |part| part.work_ms)
     }
 
     /// The same by all rounds but one.
@@ -215,7 +212,7 @@ pub fn sheepdog(settings: Settings) -> Result<Findings, String> {
         for mix in MIXES {
             let first = runs.len();
             let none =
-                |setting| Run { setting, mix, rounds: Vec::new(), longest_ns: f64::NAN, fares: Vec::new() };
+                |setting| Run { setting, mix, rounds: Vec::new(), fastest_ns: f64::NAN, fares: Vec::new() };
             runs.extend(Setting::all().map(none));
             for round in 1..=ROUNDS {
                 for run in &mut runs[first..] {
@@ -231,8 +228,8 @@ pub fn sheepdog(settings: Settings) -> Result<Findings, String> {
                     run.fares.extend(fares);
                 }
             }
-            let longest_ns = longest_ns(&runs[first..]);
-            runs[first..].iter_mut().for_each(|run| run.longest_ns = longest_ns);
+            let fastest_ns = fastest_ns(&runs[first..]);
+            runs[first..].iter_mut().for_each(|run| run.fastest_ns = fastest_ns);
         }
         Ok(())
     })?;
@@ -320,7 +317,7 @@ fn findings(runs: &[Run]) -> Findings {
         let of = |setting| runs.iter().find(move |run| run.mix == mix && run.setting == setting);
         let statics =
             || runs.iter().filter(move |run| run.mix == mix && matches!(run.setting, Setting::Static(_)));
-        // One that was never measured in calm has none.
+        // One whose machine's speed was never known has none.
         let most = |work: &dyn Fn(&Run) -> f64| {
             statics().filter(|run| work(run).is_finite()).max_by(|a, b| work(a).total_cmp(&work(b)))
         };
@@ -406,20 +403,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_in_which_others_were_in_the_way_do_not_count() {
+    fn what_is_done_counts_as_on_a_machine_at_its_fastest() {
         let part = |task_ns, work_ms| Part { task_ns, answered: 1.0, work_ms };
         let slow = (0..12).map(|_| part(200.0, 300.0));
-        let parts: Vec<Part> = slow.chain((0..12).map(|_| part(100.0, 600.0))).collect();
+        let mut parts: Vec<Part> = slow.chain((0..12).map(|_| part(100.0, 600.0))).collect();
+        parts.push(part(f64::NAN, 900.0));
         let round = Round { parts, over: 0, failed: 0 };
         let mut run = Run {
             setting: Setting::Static(8),
             mix: 0,
             rounds: vec![round],
-            longest_ns: 0.0,
+            fastest_ns: 0.0,
             fares: Vec::new(),
         };
-        assert!(run.work_ms_per_s().is_nan(), "none was calm");
-        run.longest_ns = longest_ns(std::slice::from_ref(&run));
+        run.fastest_ns = fastest_ns(std::slice::from_ref(&run));
         assert_eq!(run.work_ms_per_s(), 1_200.0);
+        run.rounds[0].parts.retain(|part| part.task_ns.is_nan());
+        assert!(run.work_ms_per_s().is_nan(), "nobody knows how fast it was");
     }
 }
