@@ -1,7 +1,8 @@
 //! Tells the sentry how the workers of its servers fare, where those run on this host: `PUT /pools/NAME/slowdown` (CPU Futures, section 5.3).
 //! What is said holds for a moment and is said again, so an agent that stops decides nothing for long.
 
-use std::net::{ToSocketAddrs, UdpSocket};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::time::Duration;
 
 use plimsoll_core::config::{Pool, Server, Workers};
@@ -28,11 +29,23 @@ pub fn spawn(pools: &[Pool], page: &Page, sentry: &Sentry) {
     }
 }
 
-/// Whether a server's address is one of this host's: those alone can be bound.
+/// Whether a server's address is one of this host's.
 fn is_here(server: &Server) -> bool {
     let addresses = (&*server.host, server.port).to_socket_addrs();
-    let mut addresses = addresses.into_iter().flatten();
-    addresses.any(|address| UdpSocket::bind((address.ip(), 0)).is_ok())
+    addresses
+        .into_iter()
+        .flatten()
+        .any(|address| address.ip().is_loopback() || is_own(address).unwrap_or(false))
+}
+
+/// Whether this host would send to it from the same address: only to itself does it. (That it can be bound says less, as anything may be able
+/// to: `ip_nonlocal_bind`.) Nothing is sent.
+fn is_own(address: SocketAddr) -> io::Result<bool> {
+    let any: IpAddr =
+        if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(address)?;
+    Ok(socket.local_addr()?.ip() == address.ip())
 }
 
 async fn tell(servers: Vec<Server>, page: Page, sentry: Sentry) {
@@ -97,6 +110,12 @@ mod tests {
     fn a_server_is_here_if_its_address_is() {
         for (server, here) in [("127.0.0.1:9001", true), ("localhost:80", true), ("192.0.2.7:80", false)] {
             assert_eq!(is_here(&server.parse().unwrap()), here, "{server}");
+        }
+        // What this host would be to others, if it has a way to any.
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        if socket.connect("192.0.2.7:9").is_ok() {
+            let own = SocketAddr::new(socket.local_addr().unwrap().ip(), 80);
+            assert!(is_here(&own.to_string().parse().unwrap()), "{own}");
         }
     }
 }

@@ -48,12 +48,15 @@ const ONE_CPU: &str = "not measured: this program may run on one CPU alone";
 
 /// What a task does.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Program {
-    compute: Nanos,
-    sleep: Nanos,
+pub struct Program {
+    /// It computes for so long,
+    pub compute: Nanos,
+    /// sleeps for so long, and begins again.
+    pub sleep: Nanos,
 }
 
-const HOG: Program = Program { compute: Nanos::from_millis(3), sleep: Nanos::ZERO };
+/// Computes all the time.
+pub const HOG: Program = Program { compute: Nanos::from_millis(3), sleep: Nanos::ZERO };
 const PROGRAMS: [Program; 3] = [
     HOG,
     Program { compute: Nanos::from_millis(3), sleep: Nanos::from_millis(7) },
@@ -85,14 +88,15 @@ impl Display for Case {
     }
 }
 
-/// The tasks of a case.
-struct Task {
+/// A process that runs a program.
+pub struct Task {
     process: Process,
     cpu: ClockId,
 }
 
 impl Task {
-    fn start(program: Program, cpus: usize, nice: i32) -> Result<Task, String> {
+    /// Starts one, on so many of this program's CPUs.
+    pub fn start(program: Program, cpus: usize, nice: i32) -> Result<Task, String> {
         let mut command = plimsoll()?;
         let time = |time: Nanos| format!("{}us", time.0 / 1_000);
         command.args(["testbed", "cycle", "--compute", &time(program.compute)]);
@@ -127,6 +131,12 @@ impl Task {
     fn is(&self, id: &TaskId) -> bool {
         id.pid == self.process.id() && id.tid == id.pid
     }
+
+    /// Now, what it has used by now, in ms of CPU time, and what the herald says of it.
+    pub fn look(&self, herald: &Herald) -> Result<(Nanos, f64, Allocations), String> {
+        let of = herald.futures().iter().find(|(id, _)| self.is(id)).map(|(_, of)| of);
+        Ok((clock::now(), self.used_ms()?, of.unwrap_or_default()))
+    }
 }
 
 /// The CPUs on which this program may run.
@@ -136,7 +146,7 @@ fn usable() -> Result<Vec<usize>, String> {
 }
 
 /// One look at all tasks: of each, when, what it had used by then, and what the herald says.
-type Look = Vec<(Nanos, f64, Allocations)>;
+pub type Look = Vec<(Nanos, f64, Allocations)>;
 
 struct Bench {
     herald: Herald,
@@ -165,14 +175,9 @@ impl Bench {
         while clock::now() < until {
             self.herald.wait();
             self.herald.sample();
-            looks.push(tasks.iter().map(|task| self.of(task)).collect::<Result<_, String>>()?);
+            looks.push(tasks.iter().map(|task| task.look(&self.herald)).collect::<Result<_, String>>()?);
         }
         Ok(looks)
-    }
-
-    fn of(&self, task: &Task) -> Result<(Nanos, f64, Allocations), String> {
-        let of = self.herald.futures().iter().find(|(id, _)| task.is(id)).map(|(_, of)| of);
-        Ok((clock::now(), task.used_ms()?, of.unwrap_or_default()))
     }
 
     /// A case: the first task of it is held against the same alone, all against what came.
@@ -250,7 +255,7 @@ fn desired(looks: &[Look]) -> f64 {
 }
 
 /// Of every look after which so much was seen: how far what was predicted of each task was off what came, in per cent of that.
-fn predicted_pct(looks: &[Look]) -> Vec<f64> {
+pub fn predicted_pct(looks: &[Look]) -> Vec<f64> {
     let mut errors = Vec::new();
     for (at, look) in looks.iter().enumerate() {
         let Some(later) = looks[at..].iter().find(|later| later[0].0.since(look[0].0) >= ENOUGH) else {

@@ -1,4 +1,5 @@
-//! CPU futures with real processes, most of them a real Apache and its neighbours: Empathy (section 5.2, Fig. 6 to 8) and SheepDog (section 5.3).
+//! CPU futures with real processes, most of them a real Apache and its neighbours: the four metrics (Fig. 1 and 4), Empathy (section 5.2, Fig. 6 to
+//! 8) and SheepDog (section 5.3).
 //!
 //! | part | does |
 //! | --- | --- |
@@ -12,12 +13,14 @@
 //! | `sheepdog`, `workers` | how many workers, and how they fare |
 //! | `cost` | what it costs to know; without Apache |
 //! | `accuracy` | how near what is told of tasks comes to the truth; without Apache |
+//! | `growing` | Fig. 1 and 4; without Apache |
 
 mod accuracy;
 mod alternating;
 mod apache;
 mod clients;
 mod cost;
+mod growing;
 mod job;
 mod limits;
 mod rising;
@@ -40,6 +43,9 @@ const NO_MODULE: &str =
 const LEFT_OUT: &str =
     "not measured: the quick form leaves out what wants a calm machine for minutes; leave out --quick";
 
+/// Of those that wait for a calm machine.
+const WITHOUT_APACHE: [&str; 3] = ["fig1-live", "fig4-live", "cost"];
+
 /// The experiments that need Apache, and those that need nothing but processes.
 pub fn experiments(settings: Settings) -> Vec<Experiment> {
     let of = |id, run: fn(Settings) -> Result<Findings, String>| Experiment {
@@ -50,6 +56,8 @@ pub fn experiments(settings: Settings) -> Vec<Experiment> {
         }),
     };
     vec![
+        of("fig1-live", growing::fig1_live),
+        of("fig4-live", growing::fig4_live),
         of("fig6", alternating::fig6),
         of("fig7", rising::fig7),
         of("fig8", limits::fig8),
@@ -62,7 +70,7 @@ pub fn experiments(settings: Settings) -> Vec<Experiment> {
 fn why_not(settings: Settings, id: &str) -> Option<&'static str> {
     if settings.quick {
         Some(LEFT_OUT)
-    } else if id != "cost" && (!Apache::is_here() || !Job::is_here()) {
+    } else if !WITHOUT_APACHE.contains(&id) && (!Apache::is_here() || !Job::is_here()) {
         Some(MISSING)
     } else if id == "sheepdog" && !Apache::has_module() {
         Some(NO_MODULE)
