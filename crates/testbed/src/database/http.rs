@@ -244,6 +244,8 @@ mod tests {
                     assert!(stream.read_buf(&mut request).await.unwrap() > 0);
                 }
                 asked.push(String::from_utf8(request).unwrap());
+                // Or the client may ask on before it sees that.
+                let answer = answer.replacen("\r\n\r\n", "\r\nconnection: close\r\n\r\n", 1);
                 stream.write_all(answer.as_bytes()).await.unwrap();
             }
             asked
