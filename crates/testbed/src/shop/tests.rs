@@ -90,13 +90,14 @@ fn workers_that_are_all_busy_show_as_busy_and_do_what_they_can_do() {
     let shop = shop(None);
     metric(&shop, "shop_workers_busy_ratio", "cart");
     let entry = shop.entry();
-    let clients: Vec<_> = (0..4)
+    // No more than one instance has room for: all may come to the same.
+    let clients: Vec<_> = (0..3)
         .map(|_| std::thread::spawn(move || (0..20).map(|_| ask(entry, "GET", "/buy").0).collect::<Vec<_>>()))
         .collect();
     let statuses: Vec<_> = clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
     let failed: Vec<_> = statuses.iter().filter(|&&status| status != 200).collect();
     let busy = metric(&shop, "shop_workers_busy_ratio", "cart");
-    assert!(statuses.len() == 80 && failed.is_empty() && busy > 0.3, "{failed:?} of 80, {busy} busy");
+    assert!(statuses.len() == 60 && failed.is_empty() && busy > 0.3, "{failed:?} of 60, {busy} busy");
     std::thread::sleep(Duration::from_millis(150));
     assert_eq!(metric(&shop, "shop_workers_busy_ratio", "cart"), 0.0);
 }
