@@ -133,7 +133,7 @@ impl Task {
     }
 
     /// Now, what it has used by now, in ms of CPU time, and what the herald says of it.
-    pub fn look(&self, herald: &Herald) -> Result<(Nanos, f64, Allocations), String> {
+    fn look(&self, herald: &Herald) -> Result<(Nanos, f64, Allocations), String> {
         let of = herald.futures().iter().find(|(id, _)| self.is(id)).map(|(_, of)| of);
         Ok((clock::now(), self.used_ms()?, of.unwrap_or_default()))
     }
@@ -147,6 +147,23 @@ fn usable() -> Result<Vec<usize>, String> {
 
 /// One look at all tasks: of each, when, what it had used by then, and what the herald says.
 pub type Look = Vec<(Nanos, f64, Allocations)>;
+
+/// One that reads ten times a second, whatever that costs.
+pub fn herald() -> Result<Herald, String> {
+    Herald::new(Options { period: Duration::from_millis(100), budget: 0.2, ..Options::default() })
+}
+
+/// Looks at tasks for so long, as often as the herald reads.
+pub fn look(herald: &mut Herald, tasks: &[Task], time: Nanos) -> Result<Vec<Look>, String> {
+    let until = clock::now() + time;
+    let mut looks = Vec::new();
+    while clock::now() < until {
+        herald.wait();
+        herald.sample();
+        looks.push(tasks.iter().map(|task| task.look(herald)).collect::<Result<_, String>>()?);
+    }
+    Ok(looks)
+}
 
 struct Bench {
     herald: Herald,
@@ -164,20 +181,11 @@ impl Bench {
             sleep(ALONE);
             *alone = (task.used_ms()? - before) / clock::now().since(from).as_secs_f64();
         }
-        let options = Options { period: Duration::from_millis(100), budget: 0.2, ..Options::default() };
-        Ok(Bench { herald: Herald::new(options)?, alone })
+        Ok(Bench { herald: herald()?, alone })
     }
 
-    /// Looks for so long, as often as the herald reads.
     fn look(&mut self, tasks: &[Task], time: Nanos) -> Result<Vec<Look>, String> {
-        let until = clock::now() + time;
-        let mut looks = Vec::new();
-        while clock::now() < until {
-            self.herald.wait();
-            self.herald.sample();
-            looks.push(tasks.iter().map(|task| task.look(&self.herald)).collect::<Result<_, String>>()?);
-        }
-        Ok(looks)
+        look(&mut self.herald, tasks, time)
     }
 
     /// A case: the first task of it is held against the same alone, all against what came.

@@ -1,16 +1,13 @@
 //! Fig. 1 and 4 on this machine: a process on one CPU, and ever more beside it. The same on virtual time are `fig1` and `fig4`.
 
-use std::time::Duration;
-
 use plimsoll_core::Nanos;
-use plimsoll_cpufutures::Allocations;
-use plimsoll_herald::{Herald, Options, clock};
 use plimsoll_simulator::figures::{Chart, Figure, Line};
 use plimsoll_simulator::reproduce::Settings;
 use plimsoll_simulator::reproduce::cpu_futures::accuracy::Errors;
+use plimsoll_simulator::reproduce::cpu_futures::load::four_metrics;
 use plimsoll_simulator::reproduce::findings::{Findings, Row};
 
-use super::accuracy::{HOG, Look, Program, Task, predicted_pct};
+use super::accuracy::{HOG, Look, Program, Task, herald, look, predicted_pct};
 use super::turns::mean;
 
 /// Fig. 1: so many come, one a second, of this nice value; the one they come to computes all the time, at nice 0.
@@ -50,45 +47,29 @@ pub fn fig1_live(_: Settings) -> Result<Findings, String> {
 /// The four metrics of a process as others like it come.
 pub fn fig4_live(_: Settings) -> Result<Findings, String> {
     let steps = watch("fig4-live", ALIKE, (ALIKE, 0), EVERY, OTHERS)?;
-    let settled = steps.iter().map(|looks| {
-        let from = looks.first().map_or(Nanos::ZERO, |look| look[0].0) + SETTLES;
-        &looks[looks.partition_point(|look| look[0].0 < from)..]
-    });
-    let truth = settled.clone().next().map_or(f64::NAN, used_ms_per_s);
+    let began = |looks: &[Look]| looks.first().map_or(Nanos::ZERO, |look| look[0].0);
+    let settles = |looks: &Vec<Look>| looks.partition_point(|look| look[0].0 < began(looks) + SETTLES);
+    let settled: Vec<&[Look]> = steps.iter().map(|looks| &looks[settles(looks)..]).collect();
+    let truth = used_ms_per_s(settled[0]);
     let mut errors = Errors::default();
-    for looks in settled.clone() {
+    for looks in &settled {
         let desired: Vec<f64> = looks.iter().map(|look| look[0].2.desired_ms_per_s).collect();
         errors.desired_pct.push(100.0 * (mean(&desired) / truth - 1.0).abs());
         errors.predicted_pct.extend(predicted_pct(looks));
     }
-    let alone: Vec<f64> =
-        settled.clone().take(1).flatten().map(|look| look[0].2.potential_ms_per_s / truth).collect();
+    let alone: Vec<f64> = settled[0].iter().map(|look| look[0].2.potential_ms_per_s / truth).collect();
     let mut rows = vec![Row::beside("alone, ms/s", None, Some(truth))];
     rows.extend(errors.rows("ever more"));
     rows.push(Row::no_less("alone: potential over desired", MORE, mean(&alone)));
-    let began = steps[0].first().map_or(Nanos::ZERO, |look| look[0].0);
-    let line = |name: &str, of: fn(&Allocations) -> f64| {
-        let looks = steps.iter().flatten().map(|look| &look[0]);
-        let points = looks.map(|(at, _, found)| (at.since(began).as_secs_f64(), of(found))).collect();
-        Line { name: name.to_owned(), points }
-    };
-    let lines = vec![
-        line("potential", |found| found.potential_ms_per_s),
-        line("desired", |found| found.desired_ms_per_s),
-        line("predicted", |found| found.predicted_ms_per_s),
-        line("actual", |found| found.actual_ms_per_s),
-    ];
-    let chart = Chart::new("one of ever more processes", "s", "ms/s", lines);
-    Ok(Findings { rows, figures: vec![Figure { name: "fig4-live".to_owned(), charts: vec![chart] }] })
+    let metrics = steps.iter().flatten().map(|look| (look[0].0.since(began(&steps[0])), look[0].2));
+    Ok(Findings { rows, figures: vec![four_metrics("fig4-live", metrics)] })
 }
 
 /// What the one was seen to use, of looks at it.
-fn used_ms_per_s(looks: impl AsRef<[Look]>) -> f64 {
-    let (first, last) = (looks.as_ref().first(), looks.as_ref().last());
-    first.zip(last).map_or(f64::NAN, |(first, last)| {
-        let ((from, before, _), (to, after, _)) = (first[0], last[0]);
-        (after - before) / to.since(from).as_secs_f64()
-    })
+fn used_ms_per_s(looks: &[Look]) -> f64 {
+    let [first, .., last] = looks else { return f64::NAN };
+    let ((from, before, _), (to, after, _)) = (first[0], last[0]);
+    (after - before) / to.since(from).as_secs_f64()
 }
 
 /// Looks at one process of nice 0, alone and then with one more each time beside it; by how many those are.
@@ -99,35 +80,28 @@ fn watch(
     every: Nanos,
     most: usize,
 ) -> Result<Vec<Vec<Look>>, String> {
-    let options = Options { period: Duration::from_millis(100), budget: 0.2, ..Options::default() };
-    let mut herald = Herald::new(options)?;
-    let one = Task::start(one, 1, 0)?;
+    let (mut herald, one) = (herald()?, [Task::start(one, 1, 0)?]);
     let (mut others, mut steps) = (Vec::new(), Vec::new());
     for beside in 0..=most {
         eprintln!("{id}: beside {beside}");
         if beside > 0 {
             others.push(Task::start(other, 1, nice)?);
         }
-        let until = clock::now() + every;
-        let mut looks: Vec<Look> = Vec::new();
-        while clock::now() < until {
-            herald.wait();
-            herald.sample();
-            looks.push(vec![one.look(&herald)?]);
-        }
-        steps.push(looks);
+        steps.push(look(&mut herald, &one, every)?);
     }
     Ok(steps)
 }
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_cpufutures::Allocations;
+
     use super::*;
 
     #[test]
     fn what_was_used_is_of_the_time_between_the_first_look_and_the_last() {
         let look = |ms, used_ms| vec![(Nanos::from_millis(ms), used_ms, Allocations::default())];
-        assert_eq!(used_ms_per_s([look(500, 10.0), look(700, 500.0), look(2_500, 810.0)]), 400.0);
-        assert!(used_ms_per_s([]).is_nan() && used_ms_per_s([look(500, 10.0)]).is_nan());
+        assert_eq!(used_ms_per_s(&[look(500, 10.0), look(700, 500.0), look(2_500, 810.0)]), 400.0);
+        assert!(used_ms_per_s(&[]).is_nan() && used_ms_per_s(&[look(500, 10.0)]).is_nan());
     }
 }

@@ -43,40 +43,43 @@ const NO_MODULE: &str =
 const LEFT_OUT: &str =
     "not measured: the quick form leaves out what wants a calm machine for minutes; leave out --quick";
 
-/// Of those that wait for a calm machine.
-const WITHOUT_APACHE: [&str; 3] = ["fig1-live", "fig4-live", "cost"];
-
 /// The experiments that need Apache, and those that need nothing but processes.
 pub fn experiments(settings: Settings) -> Vec<Experiment> {
-    let of = |id, run: fn(Settings) -> Result<Findings, String>| Experiment {
-        id,
-        run: Box::new(move || match why_not(settings, id) {
-            None => run(settings),
-            Some(why) => Ok(Findings { rows: vec![Row::beside(why, None, None)], figures: Vec::new() }),
-        }),
+    let of = |id, missing: fn() -> Option<&'static str>, run: fn(Settings) -> Result<Findings, String>| {
+        let run = move || {
+            let why_not = if settings.quick { Some(LEFT_OUT) } else { missing() };
+            match why_not {
+                None => run(settings),
+                Some(why) => Ok(Findings { rows: vec![Row::beside(why, None, None)], figures: Vec::new() }),
+            }
+        };
+        Experiment { id, run: Box::new(run) }
     };
     vec![
-        of("fig1-live", growing::fig1_live),
-        of("fig4-live", growing::fig4_live),
-        of("fig6", alternating::fig6),
-        of("fig7", rising::fig7),
-        of("fig8", limits::fig8),
-        of("sheepdog", sheepdog::sheepdog),
-        of("cost", cost::cost),
+        of("fig1-live", nothing, growing::fig1_live),
+        of("fig4-live", nothing, growing::fig4_live),
+        of("fig6", apache, alternating::fig6),
+        of("fig7", apache, rising::fig7),
+        of("fig8", apache, limits::fig8),
+        of("sheepdog", apache_and_module, sheepdog::sheepdog),
+        of("cost", nothing, cost::cost),
         Experiment { id: "accuracy-live", run: Box::new(move || accuracy::accuracy_live(settings)) },
     ]
 }
 
-fn why_not(settings: Settings, id: &str) -> Option<&'static str> {
-    if settings.quick {
-        Some(LEFT_OUT)
-    } else if !WITHOUT_APACHE.contains(&id) && (!Apache::is_here() || !Job::is_here()) {
-        Some(MISSING)
-    } else if id == "sheepdog" && !Apache::has_module() {
-        Some(NO_MODULE)
-    } else {
-        None
-    }
+/// What is missing for those that need nothing but processes,
+fn nothing() -> Option<&'static str> {
+    None
+}
+
+/// for those that need a server and a job beside it,
+fn apache() -> Option<&'static str> {
+    (!Apache::is_here() || !Job::is_here()).then_some(MISSING)
+}
+
+/// and for those that need our module as well.
+fn apache_and_module() -> Option<&'static str> {
+    apache().or_else(|| (!Apache::has_module()).then_some(NO_MODULE))
 }
 
 /// Carries out what waits for sockets, on this thread: children end with the thread that started them.

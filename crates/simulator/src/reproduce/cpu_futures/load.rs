@@ -1,7 +1,7 @@
 //! Fig. 1 and 4: one process, and ever more beside it.
 
 use plimsoll_core::Nanos;
-use plimsoll_cpufutures::Group;
+use plimsoll_cpufutures::{Allocations, Group};
 
 use super::herald::{Herald, PERIOD, each_period};
 use crate::figures::{Chart, Figure, Line};
@@ -83,6 +83,22 @@ const P95_PCT: f64 = 15.0;
 const STEP_PCT: f64 = 10.0;
 const SETTLES: Nanos = Nanos::from_millis(300);
 
+/// The figure of that, by when each was found.
+pub fn four_metrics(name: &str, found: impl Iterator<Item = (Nanos, Allocations)> + Clone) -> Figure {
+    let line = |name: &str, of: fn(&Allocations) -> f64| {
+        let points = found.clone().map(|(at, found)| (at.as_secs_f64(), of(&found))).collect();
+        Line { name: name.to_owned(), points }
+    };
+    let lines = vec![
+        line("potential", |found| found.potential_ms_per_s),
+        line("desired", |found| found.desired_ms_per_s),
+        line("predicted", |found| found.predicted_ms_per_s),
+        line("actual", |found| found.actual_ms_per_s),
+    ];
+    let chart = Chart::new("one of ever more processes", "s", "ms/s", lines);
+    Figure { name: name.to_owned(), charts: vec![chart] }
+}
+
 /// The four metrics of a process as others like it come.
 pub fn fig4(settings: Settings) -> Result<Findings, String> {
     let mut machine = Machine::new(Fair::new(1, &[Group::ROOT])?, Programs::new(settings.seed));
@@ -122,18 +138,7 @@ pub fn fig4(settings: Settings) -> Result<Findings, String> {
         }
     }
     let first = seen[second].1;
-    let line = |name: &str, of: fn(&plimsoll_cpufutures::Allocations) -> f64| {
-        let points =
-            seen.iter().step_by(second).map(|(at, found, _)| (at.as_secs_f64(), of(found))).collect();
-        Line { name: name.to_owned(), points }
-    };
-    let lines = vec![
-        line("potential", |found| found.potential_ms_per_s),
-        line("desired", |found| found.desired_ms_per_s),
-        line("predicted", |found| found.predicted_ms_per_s),
-        line("actual", |found| found.actual_ms_per_s),
-    ];
-    let chart = Chart::new("one of ever more processes", "s", "ms/s", lines);
+    let metrics = seen.iter().step_by(second).map(|(at, found, _)| (*at, *found));
     let rows = vec![
         Row::no_more("desired: worst error against the process alone, %", DESIRED_PCT, off),
         Row::no_more("predicted: median error, %", MEDIAN_PCT, percentile(&mut steady, 0.5)),
@@ -145,5 +150,5 @@ pub fn fig4(settings: Settings) -> Result<Findings, String> {
         ),
         Row::no_less("alone: potential over desired", 2.0, first.potential_ms_per_s / first.desired_ms_per_s),
     ];
-    Ok(Findings { rows, figures: vec![Figure { name: "fig4".to_owned(), charts: vec![chart] }] })
+    Ok(Findings { rows, figures: vec![four_metrics("fig4", metrics)] })
 }

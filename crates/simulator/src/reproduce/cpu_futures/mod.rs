@@ -11,7 +11,7 @@ pub mod accuracy;
 mod equals;
 mod herald;
 mod hunt;
-mod load;
+pub mod load;
 mod sheepdog;
 mod workload;
 
