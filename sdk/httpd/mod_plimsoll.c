@@ -108,9 +108,12 @@ static int raise_below(atomic_uint *count, unsigned most) {
     return 0;
 }
 
+/* Wakes so many of those who wait. Who begins to wait has said so before it looks whether it may go on: what was given back before this sees
+ * nobody, it finds. */
 static void wake(unsigned count) {
+    if (!count || !atomic_load(&pasture->waiting)) return;
     atomic_fetch_add(&pasture->turn, 1);
-    if (count && atomic_load(&pasture->waiting)) syscall(SYS_futex, &pasture->turn, FUTEX_WAKE, (int)count, NULL, NULL, 0);
+    syscall(SYS_futex, &pasture->turn, FUTEX_WAKE, (int)count, NULL, NULL, 0);
 }
 
 /* Waits for a turn. One is handed from who ends to who has waited longest, past those that have just come: until a thread that was woken gets a
@@ -414,12 +417,14 @@ static int configured(apr_pool_t *pool, apr_pool_t *log, apr_pool_t *temporary, 
     /* The first of the two times that a server reads its configuration is only a trial. */
     if (ap_state_query(AP_SQ_MAIN_STATE) == AP_SQ_MS_CREATE_PRE_CONFIG || (settings->max_slowdown <= 0 && !settings->status))
         return OK;
-    apr_status_t status = apr_shm_create(&shared, sizeof *pasture, NULL, pool);
+    apr_status_t status = apr_shm_create(&shared, sizeof *pasture + CACHE_LINE, NULL, pool);
     if (status != APR_SUCCESS) {
         ap_log_error(APLOG_MARK, APLOG_ERR, status, server, "no shared memory for the workers' places: nobody is held back or told of");
         return OK;
     }
-    pasture = apr_shm_baseaddr_get(shared);
+    /* What it gives begins with a word of its own. */
+    uintptr_t base = (uintptr_t)apr_shm_baseaddr_get(shared);
+    pasture = (struct pasture *)((base + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
     memset(pasture, 0, sizeof *pasture);
     pasture->began_s = (long long)time(NULL);
     ap_mpm_query(AP_MPMQ_IS_THREADED, &pasture->threaded);

@@ -17,9 +17,12 @@
 /* The longest path of a socket. */
 #define STATUS_LONGEST (sizeof((struct sockaddr_un *)0)->sun_path - 1)
 
+/* What is written by one and read by others, in lines of the CPUs' caches of its own. */
+#define CACHE_LINE 64
+
 /* A thread that serves requests. */
 struct place {
-    atomic_int tid;     /* 0: free */
+    _Alignas(CACHE_LINE) atomic_int tid; /* 0: free */
     atomic_uint turns;  /* so many have begun here; a turn's number is never 0 */
     atomic_uint has;    /* the turn that it has, 0: none */
     atomic_uint serves; /* the number of the request that it serves, 0: none */
@@ -34,20 +37,22 @@ struct place {
 
 /* What workers and shepherd share. */
 struct pasture {
+    /* What all read, and hardly anybody writes. */
     atomic_uint limit;
+    atomic_uint places;       /* so many of them were ever used */
     atomic_llong limit_until; /* CLOCK_MONOTONIC, in nanoseconds */
-    atomic_uint working; /* with those to whom a turn was handed */
+    long long began_s;        /* when the server did, in seconds since 1970 */
+    int threaded;             /* whether several workers share a process */
+    int replaces;             /* whether processes that end are replaced at once */
+    /* What each request changes. */
+    _Alignas(CACHE_LINE) atomic_uint working; /* with those to whom a turn was handed */
     atomic_uint handed;  /* turns for those who wait, not taken yet */
     atomic_uint waiting;
-    atomic_uint turn; /* a futex: changes when somebody may go on */
+    atomic_uint turn; /* a futex: changes when somebody who waits may go on */
     atomic_int held_back; /* somebody had to wait since the last look */
     atomic_uint awake;  /* workers that wait for a connection, or have one and do not wait for its client */
     atomic_uint parked; /* those that do not, until they are called */
-    atomic_uint places;   /* so many of them were ever used */
     atomic_ullong requests; /* so many have begun */
-    long long began_s;      /* when the server did, in seconds since 1970 */
-    int threaded;           /* whether several workers share a process */
-    int replaces;           /* whether processes that end are replaced at once */
     struct place place[MOST_WORKERS];
 };
 
@@ -57,9 +62,11 @@ static inline long long now_ns(void) {
     return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-/* How many may have a turn at once. */
+/* How many may have a turn at once. A clock that is a few milliseconds behind, and is read for next to nothing, will do. */
 static inline unsigned limit_now(const struct pasture *pasture) {
-    return now_ns() < atomic_load(&pasture->limit_until) ? atomic_load(&pasture->limit) : UINT32_MAX;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec < atomic_load(&pasture->limit_until) ? atomic_load(&pasture->limit) : UINT32_MAX;
 }
 
 /* One less, if there is one. */

@@ -6,10 +6,10 @@
 //! Throughput is work: the CPU time that the pages which were answered take. Who has more workers answers more of the cheap pages beside the
 //! same number of dear ones, or the other way round, so requests a second of two settings cannot be compared where there are both. A machine
 //! that others share is half as fast for some seconds, so each half second counts by how long a small task took on each CPU meanwhile:
-//! throughput is told for this machine at its fastest. Settings take turns, and they are compared by the median over rounds of them side by
-//! side. The best of some settings by a measurement was lucky in it too; so which is the best is decided for each round by all others. And
-//! whoever looks at workers ten times a second takes a per cent of the CPUs from a server that has many. So that is done after their work was
-//! measured.
+//! throughput is told for this machine at its fastest. Settings take turns, in every other round the other way round, and they are compared by
+//! the median over rounds of them side by side. The best of some settings by a measurement was lucky in it too; so which is the best is decided
+//! for each round by all others. And whoever looks at workers ten times a second takes a per cent of the CPUs from a server that has many. So
+//! that is done after their work was measured.
 //!
 //! The paper counts requests that starve. That is the O(1) scheduler's doing; today's treats equals alike, so here slowdowns and
 //! throughput are judged, and requests over ten seconds are told beside.
@@ -49,14 +49,14 @@ const SPREAD: f64 = 1.5;
 const STATIC_MS: f64 = 0.1;
 /// The controller finds its setting, and the queues fill.
 const WARM_UP: Duration = Duration::from_secs(4);
-const MEASURED: Duration = Duration::from_secs(12);
+const MEASURED: Duration = Duration::from_secs(10);
 /// In parts of this length.
 const PART: Duration = Duration::from_millis(500);
 /// Then the workers are looked at, the first times to know what they do at all.
-const LOOKED: Duration = Duration::from_secs(6);
+const LOOKED: Duration = Duration::from_secs(5);
 const FIRST_LOOKS: usize = 10;
 /// Rounds of all settings under one mix; of the sentry, which nothing is judged by, fewer.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 const SENTRY_ROUNDS: usize = 1;
 /// What the paper calls starved.
 const STARVED: Nanos = Nanos::from_secs(10);
@@ -215,10 +215,14 @@ pub fn sheepdog(settings: Settings) -> Result<Findings, String> {
                 |setting| Run { setting, mix, rounds: Vec::new(), fastest_ns: f64::NAN, fares: Vec::new() };
             runs.extend(Setting::all().map(none));
             for round in 1..=ROUNDS {
-                for run in &mut runs[first..] {
-                    if matches!(run.setting, Setting::Sentry(_)) && round > SENTRY_ROUNDS {
-                        continue;
-                    }
+                let in_turn = runs[first..].iter_mut();
+                let of_sentry = |run: &Run| matches!(run.setting, Setting::Sentry(_));
+                let mut in_turn: Vec<_> =
+                    in_turn.filter(|run| round <= SENTRY_ROUNDS || !of_sentry(run)).collect();
+                if round % 2 == 0 {
+                    in_turn.reverse();
+                }
+                for run in in_turn {
                     let name = run.setting.name();
                     eprintln!(
                         "sheepdog: {mix} % of the clients ask for pages that compute, {name}, round {round}"
