@@ -213,10 +213,11 @@ static int parks(const server_rec *server) {
 
 /* The connection has been closed: what its pool has left is all about it. */
 static apr_status_t connection_ended(void *data) {
-    if (own_place < 0) return APR_SUCCESS;
+    struct place *place = own_place < 0 ? NULL : &pasture->place[own_place];
+    if (!place || !parking_ended(pasture, place)) return APR_SUCCESS;
     /* A worker that is parked is a spare one. */
     ap_update_child_status(data, SERVER_READY, NULL);
-    parking_ended(pasture, &pasture->place[own_place]);
+    parking_park(pasture, place);
     return APR_SUCCESS;
 }
 

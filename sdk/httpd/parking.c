@@ -57,7 +57,7 @@ static int leaves(struct pasture *pasture, struct place *place, int from, int to
     return 1;
 }
 
-static void park(struct pasture *pasture, struct place *place) {
+void parking_park(struct pasture *pasture, struct place *place) {
     atomic_fetch_add(&pasture->parked, 1);
     if (!leaves(pasture, place, CONNECTED, PARKED)) atomic_store(&place->stands, PARKED);
     /* Others may have gone at the same moment. */
@@ -86,12 +86,11 @@ void parking_answered(struct pasture *pasture, struct place *place) {
     if (leaves(pasture, place, CONNECTED, AWAY)) call_missing(pasture);
 }
 
-void parking_ended(struct pasture *pasture, struct place *place) {
+int parking_ended(struct pasture *pasture, struct place *place) {
     parking_asked(pasture, place);
-    if (atomic_load(&pasture->awake) > limit_now(pasture))
-        park(pasture, place);
-    else if (!goes(place, CONNECTED, LISTENS))
-        parking_begins(pasture, place); /* the last look has just sent it away */
+    if (atomic_load(&pasture->awake) > limit_now(pasture)) return 1;
+    if (!goes(place, CONNECTED, LISTENS)) parking_begins(pasture, place); /* the last look has just sent it away */
+    return 0;
 }
 
 void parking_gone(struct pasture *pasture, struct place *place) {

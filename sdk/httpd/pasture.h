@@ -120,8 +120,11 @@ void parking_asked(struct pasture *pasture, struct place *place);
 /* It is answered, and the connection is kept for another. */
 void parking_answered(struct pasture *pasture, struct place *place);
 
-/* The connection has ended: returns when it is to wait for another. */
-void parking_ended(struct pasture *pasture, struct place *place);
+/* The connection has ended: whether it is to be parked. If not, it waits for another. */
+int parking_ended(struct pasture *pasture, struct place *place);
+
+/* Parks it: returns when it is to wait for another connection. */
+void parking_park(struct pasture *pasture, struct place *place);
 
 /* It is gone. */
 void parking_gone(struct pasture *pasture, struct place *place);

@@ -106,7 +106,8 @@ fn summary(cases: &[&[Report]]) -> String {
 
 fn verdict(cases: &[&[Report]]) -> String {
     let ran: Vec<&Report> = cases.iter().filter_map(|case| longest(case)).collect();
-    let hold = ran.iter().filter(|report| report.runs_with(OURS).all(|run| run.falls_short().is_empty()));
+    let hold = ran.iter().filter(|report| holds_by_medians(report));
+    let always = ran.iter().filter(|report| report.runs_with(OURS).all(|run| run.falls_short().is_empty()));
     let right = ran.iter().filter(|report| report.runs_with(OURS).all(|run| run.harms().is_empty()));
     let against = |report: &Report| {
         let rows = rows(report);
@@ -123,12 +124,13 @@ fn verdict(cases: &[&[Report]]) -> String {
     let ahead = against.iter().filter(|(_, ours, best)| *ours >= best * (1.0 + AHEAD)).count();
     format!(
         "With the agent throughput is to be at least {:.0} % of the undisturbed, p99 at most {P99} times as long without two seconds from the beginning of the trouble on, \
-         and less than {DROPPED_PCT} % of the requests unanswered; the culprit is to be ended and nobody else. All of it holds in every run, of the longer ones where there \
-         are two lengths, of {} of {} cases; all but p99 and throughput in those of {}.\n\n\
+         and less than {DROPPED_PCT} % of the requests unanswered; the culprit is to be ended and nobody else. Of the longer runs where there are two lengths, all of it holds \
+         by the medians in {} of {} cases, in every run in {}; all but p99 and throughput in every run in {}.\n\n\
          Beside the best of {}: at least {:.0} % ahead in {ahead} of {} cases; more than {:.0} % behind in {}.\n",
         100.0 * THROUGHPUT,
         hold.count(),
         ran.len(),
+        always.count(),
         right.count(),
         OTHERS.join(", "),
         100.0 * AHEAD,
@@ -136,6 +138,17 @@ fn verdict(cases: &[&[Report]]) -> String {
         100.0 * BEHIND,
         if behind.is_empty() { "none".to_owned() } else { behind.join(", ") },
     )
+}
+
+/// Whether the medians of throughput and p99 are what they are to be, and no run did what it must not.
+fn holds_by_medians(report: &Report) -> bool {
+    let rows = rows(report);
+    let ours = rows.iter().find(|row| row.remedy == OURS);
+    let is_fast = |row: &Row<'_>| {
+        row.throughput.is_none_or(|throughput| throughput.median >= THROUGHPUT)
+            && row.p99_without_2s.is_none_or(|p99| p99.median <= P99)
+    };
+    ours.is_some_and(is_fast) && report.runs_with(OURS).all(|run| run.harms().is_empty())
 }
 
 fn section(case: &[Report]) -> String {
@@ -295,7 +308,9 @@ pub(crate) mod tests {
         let page = page(vec![long, report("c9", [0.90; 3], 0.5)]);
         let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("no {text:?} in {page}"));
         at("| [c9](#c9) | postgres | somebody holds a lock | 0.100 | 0.900 | - | 0.500 | - |\n");
-        at("of 1 of 1 cases; all but p99 and throughput in those of 1.");
+        at(
+            "by the medians in 1 of 1 cases, in every run in 1; all but p99 and throughput in every run in 1.",
+        );
         at("at least 10 % ahead in 1 of 1 cases");
         assert!(at("3 runs of 8 s:") < at("cases/c9.svg") && at("cases/c9.svg") < at("3 runs of 120 s:"));
         assert!(at("throughput 0.900 of 0.95") < at("cases/long/c9.svg"));
@@ -317,7 +332,9 @@ pub(crate) mod tests {
             "| plimsoll | 0.970 (0.900 to 0.990) | 0.970 (0.900 to 0.990) | 3.0 | 1.00 | 0.000 | 0.20 | - |  |\n",
         );
         at("Does not hold in 1 of 3 runs: with seed 2 throughput 0.900 of 0.95.\n");
-        at("of 1 of 2 cases; all but p99 and throughput in those of 2.");
+        at(
+            "by the medians in 2 of 2 cases, in every run in 1; all but p99 and throughput in every run in 2.",
+        );
         at("at least 10 % ahead in 1 of 2 cases; more than 1 % behind in c9 (0.980 to 0.995).");
         at("Did not run to its end: there is no MariaDB.\n");
         at("![goodput and p99 over time](cases/c9.svg)");

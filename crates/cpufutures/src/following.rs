@@ -2,7 +2,8 @@
 //!
 //! Where a CPU has nothing to do, more workers may help; but what all wait for may as well be a disk, a lock or the clients, and then more of them
 //! only take caches from each other. So a number that has grown by some part is kept until it shows, and taken back unless more
-//! was done. Section 5.3 of the paper does not need this: its workers wait for nothing but CPUs.
+//! was done. A little more is done at one time than at another anyway; so where it is only a little, it is looked at once more, beside the former
+//! number again. Section 5.3 of the paper does not need this: its workers wait for nothing but CPUs.
 
 use plimsoll_core::Nanos;
 
@@ -15,6 +16,8 @@ const TELLING: u64 = 200;
 /// So many times as much has to be done as before. A quarter more of them, each of whom does as much as before, do a quarter more; but no more than
 /// fits into what CPUs have left, which is a twentieth at least where more are asked for.
 const FOLLOWED: f64 = 1.05;
+/// From half of that quarter on, it is no chance.
+const CLEAR: f64 = 1.125;
 /// What was taken back is not tried again before that.
 const REST: Nanos = Nanos::from_secs(10);
 
@@ -43,6 +46,8 @@ pub struct Following {
     /// Since when the number is in force, and what was done until then.
     since: (Nanos, u64),
     rests_until: Nanos,
+    /// A little more was done with more at work: it has to show that twice.
+    once: bool,
 }
 
 impl Following {
@@ -55,22 +60,30 @@ impl Following {
         let is_tried = length >= TRIAL;
         let here = Proven { number, per_s: count as f64 * 1e9 / length.0.max(1) as f64 };
         match self.proven {
-            Some(proven) if number as f64 >= GROWN * proven.number as f64 => {
-                if !is_tried {
-                    return Advice::Stay;
+            // Nor does one last that has grown by less, as nobody has had to wait since.
+            Some(proven) if number > proven.number && is_tried => {
+                let more_than = |times: f64| count < TELLING || here.per_s >= times * proven.per_s;
+                let is_more = more_than(FOLLOWED);
+                if is_more && (self.once || more_than(CLEAR)) {
+                    self.once = false;
+                    self.prove(now, done, here);
+                    return Advice::Rise;
                 }
-                if count >= TELLING && here.per_s < FOLLOWED * proven.per_s {
+                self.once = is_more;
+                if !is_more {
                     self.rests_until = now + REST;
-                    return Advice::Back(proven.number);
                 }
-                self.prove(now, done, here);
-                Advice::Rise
+                Advice::Back(proven.number)
             }
             Some(proven) if number >= proven.number => {
-                if is_tried && number == proven.number {
+                let is_former = number == proven.number;
+                if is_tried {
                     self.prove(now, done, here);
                 }
-                if now < self.rests_until { Advice::Stay } else { Advice::Rise }
+                let is_looked_at_again = self.once && is_former && !is_tried;
+                let has_grown = number as f64 >= GROWN * proven.number as f64;
+                let stays = has_grown || now < self.rests_until || is_looked_at_again;
+                if stays { Advice::Stay } else { Advice::Rise }
             }
             // The first, or fewer than before, for another reason.
             _ if is_tried => {
@@ -88,13 +101,16 @@ impl Following {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use plimsoll_core::rng;
     use proptest::prelude::*;
+    use rand::RngExt;
+
+    use super::*;
 
     const LOOK: Nanos = Nanos::from_millis(200);
 
     /// Numbers over so many looks, each a quarter more than the one before where it may rise, while so much is done a second.
-    fn run(following: &mut Following, from: i64, looks: u64, per_s: impl Fn(i64) -> f64) -> Vec<i64> {
+    fn run(following: &mut Following, from: i64, looks: u64, mut per_s: impl FnMut(i64) -> f64) -> Vec<i64> {
         let (mut number, mut done) = (from, 0.0);
         let one = |look| {
             done += per_s(number) * LOOK.0 as f64 / 1e9;
@@ -122,6 +138,48 @@ mod tests {
         assert!(numbers.iter().all(|&number| number <= 10), "{numbers:?}");
         let more = numbers.iter().filter(|&&number| number > 8).count();
         assert!((30..=75).contains(&more), "a tenth of the time: {more}");
+    }
+
+    #[test]
+    fn what_is_done_more_by_chance_lets_it_grow_hardly_ever() {
+        for seed in 0..10 {
+            let (mut rng, mut tenths) = (rng::seeded(seed, 0), 0);
+            let mut machine = 1.0;
+            // A machine whose speed goes up and down by a few per cent a second.
+            let mut per_s = |_| {
+                if tenths % 5 == 0 {
+                    machine = rng.random_range(0.95..1.05);
+                }
+                tenths += 1;
+                10_000.0 * machine
+            };
+            let numbers = run(&mut Following::default(), 8, 1_500, &mut per_s);
+            let more = numbers.iter().filter(|&&number| number > 10).count();
+            assert!(more < 300, "seed {seed}: a fifth of the time at most, {more} of 1500 looks");
+        }
+    }
+
+    #[test]
+    fn a_little_more_that_lasts_is_taken() {
+        // A tenth more, whenever more than eight are at work.
+        let numbers =
+            run(&mut Following::default(), 8, 50, |number| if number > 8 { 11_000.0 } else { 10_000.0 });
+        assert!(numbers[40..].iter().all(|&number| number >= 10), "{numbers:?}");
+        let former = numbers.iter().filter(|&&number| number == 8).count();
+        assert!((8..=14).contains(&former), "two seconds with eight, no more: {numbers:?}");
+    }
+
+    #[test]
+    fn what_has_grown_a_little_and_got_no_more_done_does_not_stay() {
+        let mut following = Following::default();
+        let mut look = |ms: u64, number| following.look(Nanos::from_millis(ms), number, 10 * ms);
+        assert_eq!((look(200, 8), look(1_200, 8)), (Advice::Stay, Advice::Rise));
+        assert_eq!((look(1_400, 9), look(2_200, 9)), (Advice::Rise, Advice::Rise));
+        assert_eq!(look(2_400, 9), Advice::Back(8));
+        assert_eq!(
+            (look(2_600, 8), look(12_200, 8), look(12_600, 8)),
+            (Advice::Stay, Advice::Stay, Advice::Rise)
+        );
     }
 
     #[test]
