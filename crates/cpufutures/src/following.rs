@@ -7,7 +7,7 @@
 
 use plimsoll_core::Nanos;
 
-/// A number that has grown so many times has to show what it is good for.
+/// A number that has grown so many times grows no further until it has shown what it is good for.
 const GROWN: f64 = 1.25;
 /// For how long what is done is counted,
 const TRIAL: Nanos = Nanos::from_secs(1);
@@ -60,7 +60,7 @@ impl Following {
         let is_tried = length >= TRIAL;
         let here = Proven { number, per_s: count as f64 * 1e9 / length.0.max(1) as f64 };
         match self.proven {
-            // Nor does one last that has grown by less, as nobody has had to wait since.
+            // Also where it has grown by less, as nobody has had to wait since.
             Some(proven) if number > proven.number && is_tried => {
                 let more_than = |times: f64| count < TELLING || here.per_s >= times * proven.per_s;
                 let is_more = more_than(FOLLOWED);
