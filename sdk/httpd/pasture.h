@@ -56,17 +56,20 @@ struct pasture {
     struct place place[MOST_WORKERS];
 };
 
-static inline long long now_ns(void) {
+static inline long long clock_ns(clockid_t clock) {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+static inline long long now_ns(void) {
+    return clock_ns(CLOCK_MONOTONIC);
 }
 
 /* How many may have a turn at once. A clock that is a few milliseconds behind, and is read for next to nothing, will do. */
 static inline unsigned limit_now(const struct pasture *pasture) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return now.tv_sec * 1000000000LL + now.tv_nsec < atomic_load(&pasture->limit_until) ? atomic_load(&pasture->limit) : UINT32_MAX;
+    long long now = clock_ns(CLOCK_MONOTONIC_COARSE);
+    return now < atomic_load(&pasture->limit_until) ? atomic_load(&pasture->limit) : UINT32_MAX;
 }
 
 /* One less, if there is one. */

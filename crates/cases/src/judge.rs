@@ -147,12 +147,7 @@ impl Judged {
     /// What must hold with an agent and does not, in words.
     pub fn falls_short(&self) -> Vec<String> {
         let mut short = self.harms();
-        if self.throughput_norm < THROUGHPUT {
-            short.push(format!("throughput {:.3} of {THROUGHPUT}", self.throughput_norm));
-        }
-        if let Some(p99) = self.p99_norm_without_2s.filter(|&p99| p99 > P99) {
-            short.push(format!("p99 without two seconds {p99:.2} of {P99}"));
-        }
+        short.extend(slow(self.throughput_norm, self.p99_norm_without_2s));
         short
     }
 
@@ -172,6 +167,18 @@ impl Judged {
         }
         harms
     }
+}
+
+/// What of [`Judged::throughput_norm`] and [`Judged::p99_norm_without_2s`] is not as it must be.
+pub fn slow(throughput: f64, p99_without_2s: Option<f64>) -> Vec<String> {
+    let mut slow = Vec::new();
+    if throughput < THROUGHPUT {
+        slow.push(format!("throughput {throughput:.3} of {THROUGHPUT}"));
+    }
+    if let Some(p99) = p99_without_2s.filter(|&p99| p99 > P99) {
+        slow.push(format!("p99 without two seconds {p99:.2} of {P99}"));
+    }
+    slow
 }
 
 /// Of the requests that came at other times than around the trouble.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::judge::{DROPPED_PCT, P99, THROUGHPUT};
+use crate::judge::{DROPPED_PCT, P99, THROUGHPUT, slow};
 use crate::report::Report;
 use crate::run::Remedy;
 use crate::show::{Row, Spread, rows};
@@ -144,11 +144,11 @@ fn verdict(cases: &[&[Report]]) -> String {
 fn holds_by_medians(report: &Report) -> bool {
     let rows = rows(report);
     let ours = rows.iter().find(|row| row.remedy == OURS);
-    let is_fast = |row: &Row<'_>| {
-        row.throughput.is_none_or(|throughput| throughput.median >= THROUGHPUT)
-            && row.p99_without_2s.is_none_or(|p99| p99.median <= P99)
+    let is_slow = |row: &Row<'_>| {
+        let throughput = row.throughput.map_or(0.0, |throughput| throughput.median);
+        !slow(throughput, row.p99_without_2s.map(|p99| p99.median)).is_empty()
     };
-    ours.is_some_and(is_fast) && report.runs_with(OURS).all(|run| run.harms().is_empty())
+    ours.is_some_and(|row| !is_slow(row)) && report.runs_with(OURS).all(|run| run.harms().is_empty())
 }
 
 fn section(case: &[Report]) -> String {

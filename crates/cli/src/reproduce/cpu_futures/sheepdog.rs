@@ -215,10 +215,9 @@ pub fn sheepdog(settings: Settings) -> Result<Findings, String> {
                 |setting| Run { setting, mix, rounds: Vec::new(), fastest_ns: f64::NAN, fares: Vec::new() };
             runs.extend(Setting::all().map(none));
             for round in 1..=ROUNDS {
-                let in_turn = runs[first..].iter_mut();
-                let of_sentry = |run: &Run| matches!(run.setting, Setting::Sentry(_));
-                let mut in_turn: Vec<_> =
-                    in_turn.filter(|run| round <= SENTRY_ROUNDS || !of_sentry(run)).collect();
+                let takes_part =
+                    |run: &&mut Run| round <= SENTRY_ROUNDS || !matches!(run.setting, Setting::Sentry(_));
+                let mut in_turn: Vec<_> = runs[first..].iter_mut().filter(takes_part).collect();
                 if round % 2 == 0 {
                     in_turn.reverse();
                 }
