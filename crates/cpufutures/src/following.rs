@@ -87,6 +87,7 @@ impl Following {
             }
             // The first, or fewer than before, for another reason.
             _ if is_tried => {
+                self.once = false;
                 self.prove(now, done, here);
                 Advice::Rise
             }
@@ -180,6 +181,22 @@ mod tests {
             (look(2_600, 8), look(12_200, 8), look(12_600, 8)),
             (Advice::Stay, Advice::Stay, Advice::Rise)
         );
+    }
+
+    #[test]
+    fn a_little_more_counts_for_the_number_it_showed_above_alone() {
+        let (mut following, mut done, mut ms) = (Following::default(), 0, 0);
+        // What it advises after more than a second with so many.
+        let mut advice = |number, per_s: u64| {
+            let (begun, ended) = (ms + 200, ms + 1_400);
+            (ms, done) = (ended, done + per_s * 7 / 5);
+            following.look(Nanos::from_millis(begun), number, done - per_s * 6 / 5);
+            following.look(Nanos::from_millis(ended), number, done)
+        };
+        assert_eq!((advice(8, 10_000), advice(9, 10_800)), (Advice::Rise, Advice::Back(8)));
+        // Fewer meanwhile, for another reason.
+        assert_eq!((advice(6, 8_000), advice(7, 8_600)), (Advice::Rise, Advice::Back(6)));
+        assert_eq!((advice(6, 8_000), advice(7, 8_600)), (Advice::Rise, Advice::Rise));
     }
 
     #[test]
