@@ -28,6 +28,11 @@ const TRUST_NS: f64 = 30e6;
 const SINCE_CHANGE: f64 = 3.0;
 /// What a measured wait may differ from a modelled one, as a factor.
 const WRONG: f64 = 4.0;
+/// After a change a thread that may run on several CPUs shares one with whomever chance has put there, until the scheduler moves somebody. Of how
+/// far it is off the model then, so much is taken to last,
+const LASTS: f64 = 0.5;
+/// where the model has changed its speed by so much at least.
+const CHANGED: f64 = 0.05;
 
 /// What is known of a thread for prediction.
 #[derive(Clone, Debug)]
@@ -83,6 +88,13 @@ pub(crate) struct Terrain<'a> {
     pub groups: &'a [Group],
     /// The groups as they were until then.
     pub before: Option<(Nanos, &'a [Group])>,
+}
+
+impl Terrain<'_> {
+    /// Whether it may run on more than one CPU.
+    fn may_move(&self, contender: &Contender) -> bool {
+        self.sets[contender.set as usize].len() > 1
+    }
 }
 
 /// Predicts. Kept between uses for the memory it has.
@@ -141,7 +153,11 @@ impl Predictor {
             let next = member.known.speed;
             let window = if eligible > 0.0 { ran / eligible } else { next };
             let Spent { run, wait, .. } = weighed(member, timeline, since);
-            let speed = corrected(run, wait, window, next);
+            let mut speed = corrected(run, wait, window, next);
+            let is_new = member.usage.born() > now.since(WINDOW);
+            if terrain.may_move(contender) && (is_new || (next - window).abs() >= CHANGED) {
+                speed = next + LASTS * (speed - next);
+            }
             let predicted = speed * present(contender.demand, speed);
             member.known.predicted = predicted.min(member.demand);
             member.known.potential = next.max(member.known.predicted);

@@ -51,6 +51,27 @@ fn the_four_allocations_of_a_steady_load() {
 }
 
 #[test]
+fn who_shares_a_cpu_with_whom_after_a_change_is_taken_to_last_by_half() {
+    // Of three that want two CPUs all the time, the third comes after two seconds, and has to share one with the second.
+    let (mut futures, host) = (Futures::new(Settings::default()), Host::plain(2));
+    let all = |step: u64| {
+        let since = step.saturating_sub(20);
+        let shared = (step.min(20) * 100 + since * 50) * MS;
+        let ran = [(step * 100 * MS, 0), (shared, since * 50 * MS), (since * 50 * MS, since * 50 * MS)];
+        let there = if step < 20 { 2 } else { 3 };
+        (0..there).map(|at| sample(at, ran[at].0, ran[at].1)).collect::<Vec<_>>()
+    };
+    for step in 0..=23 {
+        futures.sample(Nanos(PERIOD.0 * step), &host, &all(step));
+    }
+    let [alone, second, third] = [0, 1, 2].map(|at| of(&futures, at).predicted_ms_per_s);
+    // What the scheduler is for is two thirds of a CPU for each; measured are a whole one and two halves.
+    let all = [alone, second, third];
+    assert!((700.0..900.0).contains(&alone), "{all:?}");
+    assert!((600.0..700.0).contains(&second) && (450.0..650.0).contains(&third), "{all:?}");
+}
+
+#[test]
 fn late_and_missed_samples_jumps_and_counters_that_go_back_do_no_lasting_harm() {
     let host = Host::plain(2);
     let mut futures = Futures::new(Settings::default());
