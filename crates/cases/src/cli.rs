@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::catalog;
 use crate::cost::cost;
-use crate::judge::judge;
+use crate::judge::{judge, promised};
 use crate::page::page;
 use crate::report::{Repetition, Report};
 use crate::run::{Plan, Remedy, run as run_once};
@@ -229,10 +229,14 @@ async fn run_case(args: &RunArgs, case: &CaseFile, plan: &Plan, report: &mut Rep
         let doing = |what: &str| eprintln!("{}: {what}, for {}, seed {seed}", report.case, plan.length);
         doing("undisturbed");
         let calm = run_once(case, None, &plan).await?;
+        let slo = promised(case, &plan, &calm);
+        if report.repetitions.is_empty() {
+            report.slo_ms = slo.as_millis_f64();
+        }
         let mut judged = Vec::new();
         for &remedy in &remedies {
             doing(remedy.as_str());
-            let outcome = run_once(case, Some(remedy), &plan).await?;
+            let outcome = run_once(case, Some((remedy, slo)), &plan).await?;
             judged.push(judge(case, &plan, Some(remedy), &outcome, &calm));
         }
         let undisturbed = judge(case, &plan, None, &calm, &calm);

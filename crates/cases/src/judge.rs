@@ -94,16 +94,16 @@ pub struct Cancelled {
 
 /// Judges a run by the undisturbed one.
 pub fn judge(case: &CaseFile, plan: &Plan, remedy: Option<Remedy>, run: &Outcome, calm: &Outcome) -> Judged {
+    let slo = promised(case, plan, calm);
     let all = |run: &Outcome| Figures::between(&run.requests, Nanos::ZERO, plan.length);
     let (figures, usual) = (all(run), all(calm));
-    let is_in_time = |it: &&Request| it.outcome == Became::Ok && it.latency <= case.slo;
+    let is_in_time = |it: &&Request| it.outcome == Became::Ok && it.latency <= slo;
     let in_time = |run: &Outcome| run.requests.iter().filter(is_in_time).count();
-    let missed = missed(&run.requests, case.slo, plan.trigger_at).filter(|_| remedy.is_some());
-    let trouble =
-        missed.map_or(plan.trigger_at, |missed| missed.since(case.slo + case.slo).max(plan.trigger_at));
+    let missed = missed(&run.requests, slo, plan.trigger_at).filter(|_| remedy.is_some());
+    let trouble = missed.map_or(plan.trigger_at, |missed| missed.since(slo + slo).max(plan.trigger_at));
     let [elsewhere, usual_elsewhere] = [run, calm].map(|run| elsewhere(plan, run, trouble));
     let is_over =
-        missed.and_then(|missed| over(&run.requests, case.slo, missed)).filter(|&over| over < plan.length);
+        missed.and_then(|missed| over(&run.requests, slo, missed)).filter(|&over| over < plan.length);
     let first = run.endings.iter().filter(|task| task.was_ended()).map(|task| task.to).min();
     let seconds = || (0..plan.length.0 / 1_000_000_000).map(|s| [s, s + 1].map(Nanos::from_secs));
     let in_time_from = |[from, to]: [Nanos; 2]| {
@@ -141,6 +141,12 @@ pub fn judge(case: &CaseFile, plan: &Plan, remedy: Option<Remedy>, run: &Outcome
             .map(|[from, to]| Figures::between(&run.requests, from, to).p99_ms)
             .collect(),
     }
+}
+
+/// What 99 % of the requests are promised, where this came of an undisturbed run.
+pub fn promised(case: &CaseFile, plan: &Plan, calm: &Outcome) -> Nanos {
+    let p99_ms = Figures::between(&calm.requests, Nanos::ZERO, plan.length).p99_ms;
+    case.slo.beside(Nanos((p99_ms.unwrap_or(0.0) * 1e6) as u64))
 }
 
 impl Judged {

@@ -82,7 +82,8 @@ mod tests {
         let stand = Stand::set(&case).await.unwrap();
         let count = Step::Run("update counter set count = count + 1 where id = 1".to_owned());
         let hold = vec![Step::Run("begin".to_owned()), count.clone(), Step::Idle(Nanos::from_secs(600))];
-        let protego = Protego::start(&stand.watched(&case, Escalate::Never), case.slo).unwrap();
+        let slo = Nanos::from_millis(50);
+        let protego = Protego::start(&stand.watched(&case, slo, Escalate::Never), slo).unwrap();
         let holder = stand.task("holder", false, hold, Clock::start()).await.unwrap();
         // The first may come before the other has it.
         let how = loop {

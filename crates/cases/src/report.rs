@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use plimsoll_core::config::case::CaseFile;
+use plimsoll_core::Nanos;
+use plimsoll_core::config::case::{CaseFile, CaseSlo};
 use serde::{Deserialize, Serialize};
 
 use crate::judge::Judged;
@@ -34,8 +35,10 @@ pub struct Report {
     pub trigger_s: f64,
     /// Requests a second.
     pub rate_per_s: f64,
-    /// What 99 % of them are promised.
+    /// What 99 % of them are promised; in the first repetition, where it is a multiple.
     pub slo_ms: f64,
+    /// How many times what they take undisturbed, where it is one.
+    pub slo_times: Option<f64>,
     /// The runs, undisturbed and with each remedy, by seed.
     pub repetitions: Vec<Repetition>,
     /// Remedies that the case does not have.
@@ -86,7 +89,11 @@ impl Report {
             warm_up_s: plan.warm_up.as_secs_f64(),
             trigger_s: plan.trigger_at.as_secs_f64(),
             rate_per_s: case.load.rate.per_s,
-            slo_ms: case.slo.as_millis_f64(),
+            slo_ms: case.slo.beside(Nanos::ZERO).as_millis_f64(),
+            slo_times: match case.slo {
+                CaseSlo::Within(_) => None,
+                CaseSlo::Times(times) => Some(times),
+            },
             repetitions: Vec::new(),
             not_applicable: Vec::new(),
             failed: None,
@@ -104,15 +111,17 @@ impl Report {
             return Ok(());
         }
         let last = Report::read(&path)?;
-        if (last.seconds, last.rate_per_s, last.slo_ms, &last.machine)
-            != (self.seconds, self.rate_per_s, self.slo_ms, &self.machine)
-        {
+        let kind = |it: &Report| {
+            let slo_ms = it.slo_times.map_or(Some(it.slo_ms), |_| None);
+            (it.seconds, it.rate_per_s, slo_ms, it.slo_times, it.machine.clone())
+        };
+        if kind(&last) != kind(self) {
             return Err(format!(
                 "{} is of other runs than these; name another directory, or run without --resume",
                 path.display()
             ));
         }
-        (self.repetitions, self.version) = (last.repetitions, last.version);
+        (self.repetitions, self.version, self.slo_ms) = (last.repetitions, last.version, last.slo_ms);
         Ok(())
     }
 
@@ -207,6 +216,13 @@ mod tests {
         write(&last);
         now.resume(dir.path()).unwrap();
         assert_eq!(now.repetitions.iter().map(|it| it.seed).collect::<Vec<_>>(), [1, 2, 3]);
+        // What a multiple comes to is another time at each run.
+        let multiple = |slo_ms| Report { slo_ms, slo_times: Some(1.2), ..last.clone() };
+        write(&multiple(8.2));
+        let mut other = Report { repetitions: Vec::new(), ..multiple(0.0) };
+        other.resume(dir.path()).unwrap();
+        assert_eq!((other.repetitions.len(), other.slo_ms), (3, 8.2));
+        assert!(now.resume(dir.path()).is_err(), "50 ms is no multiple");
         write(&Report { seconds: 120.0, ..last });
         let error = now.resume(dir.path()).unwrap_err();
         assert!(error.contains("is of other runs") && error.contains("--resume"), "{error}");

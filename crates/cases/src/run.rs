@@ -96,22 +96,24 @@ pub struct Outcome {
     pub version: String,
 }
 
-/// Runs a case with a remedy, or undisturbed: without its tasks.
+/// Runs a case with a remedy, which comes with what 99 % of the requests are promised; or undisturbed: without its tasks.
 ///
 /// # Errors
 /// What could not be started, in words.
-pub async fn run(case: &CaseFile, remedy: Option<Remedy>, plan: &Plan) -> Result<Outcome, String> {
+pub async fn run(case: &CaseFile, remedy: Option<(Remedy, Nanos)>, plan: &Plan) -> Result<Outcome, String> {
     let mut stand = Stand::set(case).await?;
     let version = stand.version().await?;
-    if let Some(remedy) = remedy {
+    if let Some((remedy, _)) = remedy {
         stand.administer(remedy.statements(case)).await?;
     }
     let agent = match remedy {
-        Some(Remedy::Plimsoll) => Some(stand.watch(case, &plan.program)?),
+        Some((Remedy::Plimsoll, slo)) => Some(stand.watch(case, slo, &plan.program)?),
         _ => None,
     };
     let protego = match remedy {
-        Some(Remedy::Protego) => Some(Protego::start(&stand.watched(case, Escalate::Never), case.slo)?),
+        Some((Remedy::Protego, slo)) => {
+            Some(Protego::start(&stand.watched(case, slo, Escalate::Never), slo)?)
+        }
         _ => None,
     };
     let loading = stand.load(load(case, plan)).await?;

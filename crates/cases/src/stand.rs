@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use plimsoll_core::Nanos;
 use plimsoll_core::config::Escalate;
 use plimsoll_core::config::HttpCall;
 use plimsoll_core::config::case::{CaseDisk, CaseFile, CaseServer, ServerKind, Setting};
@@ -218,8 +219,8 @@ impl Stand {
     ///
     /// # Errors
     /// Where it does not start.
-    pub fn watch(&mut self, case: &CaseFile, program: &Path) -> Result<Agent, String> {
-        let tables = self.watched(case, case.escalate);
+    pub fn watch(&mut self, case: &CaseFile, slo: Nanos, program: &Path) -> Result<Agent, String> {
+        let tables = self.watched(case, slo, case.escalate);
         if let Stand::Etcd(_, target) = self {
             let (sentry, address, _) = Agent::sentry(program, &tables)?;
             target.address = address;
@@ -239,8 +240,8 @@ impl Stand {
     }
 
     /// What the config of an agent, or of a sentry in front of it, says of it.
-    pub fn watched(&self, case: &CaseFile, escalate: Escalate) -> String {
-        let slo = format!("{{ p99 = \"{}us\" }}", case.slo.0 / 1_000);
+    pub fn watched(&self, case: &CaseFile, slo: Nanos, escalate: Escalate) -> String {
+        let slo = format!("{{ p99 = \"{}us\" }}", slo.0 / 1_000);
         let (kind, keys) = match self {
             Stand::Postgres(server) => {
                 let dsn = format!("postgres://{ROLE}@127.0.0.1:{}/postgres", server.port());

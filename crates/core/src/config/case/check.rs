@@ -148,7 +148,7 @@ impl Derived for Case {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Span;
+    use super::super::{CaseSlo, Span};
     use super::*;
     use crate::Nanos;
     use crate::config::parse;
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(case.request.0[0].1.parameters, [Span { from: -5, to: 7 }]);
         let steps = &case.task.0[0].1.steps;
         assert_eq!(steps[1], CaseStep::Wait(Nanos::from_secs(30)));
-        assert_eq!((case.slo, case.load.connections), (Nanos::from_millis(50), 32));
+        assert_eq!((case.slo, case.load.connections), (CaseSlo::Within(Nanos::from_millis(50)), 32));
         let disk = case.server.disk.unwrap();
         assert_eq!(
             (disk.reads.per_s, disk.written_per_s.bytes, disk.read_per_s.bytes),
@@ -199,11 +199,20 @@ mod tests {
             ("= 64M", "", "is not a line of a configuration"),
             ("memory = \"512MiB\", ", "", "`memory` is missing"),
             ("\"mariadb\"", "\"mysql\"", "unknown value"),
+            ("culprit = \"backup\"", "slo = \"20s\"", "from \"1ms\" to \"10s\""),
+            ("culprit = \"backup\"", "slo = \"0.5x\"", "write for example \"1.2x\""),
+            ("culprit = \"backup\"", "slo = \"soon\"", "not a duration"),
             ("[request.read]", "[rquest.read]", "unknown key `rquest`"),
         ] {
             let error = parse::<Case>(&CASE.replace(from, to), "").unwrap_err().to_string();
             assert!(error.contains(said), "{error}");
         }
+    }
+
+    #[test]
+    fn an_objective_may_be_a_multiple_of_what_is_usual() {
+        let slo = |text: &str| text.parse::<CaseSlo>().unwrap().beside(Nanos::from_millis(10));
+        assert_eq!(["1.2x", " 3 x", "50ms"].map(slo), [12, 30, 50].map(Nanos::from_millis));
     }
 
     const SEARCH: &str = r#"
