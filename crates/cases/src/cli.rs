@@ -229,7 +229,7 @@ async fn run_case(args: &RunArgs, case: &CaseFile, plan: &Plan, report: &mut Rep
         let doing = |what: &str| eprintln!("{}: {what}, for {}, seed {seed}", report.case, plan.length);
         doing("undisturbed");
         let calm = run_once(case, None, &plan).await?;
-        let slo = promised(case, &plan, &calm);
+        let slo = promised(case, &calm.figures(&plan));
         if report.repetitions.is_empty() {
             report.slo_ms = slo.as_millis_f64();
         }

@@ -14,6 +14,7 @@ use plimsoll_testbed::database::loading::Loading;
 use plimsoll_testbed::database::request::Figures;
 use serde::Serialize;
 
+use crate::judge::promised;
 use crate::run::{Plan, load};
 use crate::stand::Stand;
 
@@ -66,8 +67,7 @@ pub async fn cost(name: &str, case: &CaseFile, plan: &Plan, pairs: u32) -> Resul
     let length = plan.warm_up + Nanos(2 * u64::from(pairs) * (SETTLES + plan.length).0) + SETTLES;
     let loading = stand.load(Load { length, ..load(case, plan) }).await?;
     tokio::time::sleep(plan.warm_up.into()).await;
-    let p99_ms = Figures::of(&loading.ended_after(0), plan.warm_up).p99_ms;
-    let slo = case.slo.beside(Nanos((p99_ms.unwrap_or(0.0) * 1e6) as u64));
+    let slo = promised(case, &Figures::of(&loading.ended_after(0), plan.warm_up));
     let mut turns = Vec::new();
     for pair in 0..pairs {
         for watched in [pair % 2 == 1, pair % 2 == 0] {

@@ -94,9 +94,8 @@ pub struct Cancelled {
 
 /// Judges a run by the undisturbed one.
 pub fn judge(case: &CaseFile, plan: &Plan, remedy: Option<Remedy>, run: &Outcome, calm: &Outcome) -> Judged {
-    let slo = promised(case, plan, calm);
-    let all = |run: &Outcome| Figures::between(&run.requests, Nanos::ZERO, plan.length);
-    let (figures, usual) = (all(run), all(calm));
+    let [figures, usual] = [run, calm].map(|run| run.figures(plan));
+    let slo = promised(case, &usual);
     let is_in_time = |it: &&Request| it.outcome == Became::Ok && it.latency <= slo;
     let in_time = |run: &Outcome| run.requests.iter().filter(is_in_time).count();
     let missed = missed(&run.requests, slo, plan.trigger_at).filter(|_| remedy.is_some());
@@ -143,10 +142,9 @@ pub fn judge(case: &CaseFile, plan: &Plan, remedy: Option<Remedy>, run: &Outcome
     }
 }
 
-/// What 99 % of the requests are promised, where this came of an undisturbed run.
-pub fn promised(case: &CaseFile, plan: &Plan, calm: &Outcome) -> Nanos {
-    let p99_ms = Figures::between(&calm.requests, Nanos::ZERO, plan.length).p99_ms;
-    case.slo.beside(Nanos((p99_ms.unwrap_or(0.0) * 1e6) as u64))
+/// What 99 % of the requests are promised, where these are the figures of those that nobody disturbed.
+pub fn promised(case: &CaseFile, undisturbed: &Figures) -> Nanos {
+    case.slo.beside(Nanos((undisturbed.p99_ms.unwrap_or(0.0) * 1e6) as u64))
 }
 
 impl Judged {

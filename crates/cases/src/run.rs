@@ -8,7 +8,7 @@ use plimsoll_core::config::Escalate;
 use plimsoll_core::config::case::{CaseFile, CaseStep};
 use plimsoll_testbed::clock::Clock;
 use plimsoll_testbed::database::load::{Kind, Load};
-use plimsoll_testbed::database::request::Request;
+use plimsoll_testbed::database::request::{Figures, Request};
 use plimsoll_testbed::database::task::{Ending, Step, Task};
 use serde_json::Value;
 
@@ -94,6 +94,13 @@ pub struct Outcome {
     pub began_s: f64,
     /// What the server calls itself.
     pub version: String,
+}
+
+impl Outcome {
+    /// Of all requests that count.
+    pub fn figures(&self, plan: &Plan) -> Figures {
+        Figures::between(&self.requests, Nanos::ZERO, plan.length)
+    }
 }
 
 /// Runs a case with a remedy, which comes with what 99 % of the requests are promised; or undisturbed: without its tasks.
