@@ -144,7 +144,7 @@ pub fn judge(case: &CaseFile, plan: &Plan, remedy: Option<Remedy>, run: &Outcome
 
 /// What 99 % of the requests are promised, where these are the figures of those that nobody disturbed.
 pub fn promised(case: &CaseFile, undisturbed: &Figures) -> Nanos {
-    case.slo.beside(Nanos((undisturbed.p99_ms.unwrap_or(0.0) * 1e6) as u64))
+    case.slo.beside(Nanos::from_secs_f64(undisturbed.p99_ms.unwrap_or(0.0) / 1e3))
 }
 
 impl Judged {

@@ -112,7 +112,8 @@ impl Report {
         }
         let last = Report::read(&path)?;
         let kind = |it: &Report| {
-            let slo_ms = it.slo_times.map_or(Some(it.slo_ms), |_| None);
+            // What a multiple came to is no part of it.
+            let slo_ms = it.slo_times.is_none().then_some(it.slo_ms);
             (it.seconds, it.rate_per_s, slo_ms, it.slo_times, it.machine.clone())
         };
         if kind(&last) != kind(self) {

@@ -29,9 +29,9 @@ const SINCE_CHANGE: f64 = 3.0;
 /// What a measured wait may differ from a modelled one, as a factor.
 const WRONG: f64 = 4.0;
 /// After a change a thread that may run on several CPUs shares one with whomever chance has put there, until the scheduler moves somebody. Of how
-/// far it is off the model then, so much is taken to last,
+/// far its speed is off the model's then, this part is taken to last.
 const LASTS: f64 = 0.5;
-/// where the model has changed its speed by so much at least.
+/// A change of the modelled speed by less than this is none.
 const CHANGED: f64 = 0.05;
 
 /// What is known of a thread for prediction.

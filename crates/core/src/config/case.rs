@@ -21,8 +21,8 @@ table! {
         title: String,
         /// Which of the sixteen cases of the ATROPOS paper (Table 2) it is, and in what it differs.
         paper: Option<String>,
-        /// What 99 % of the requests are promised: what the agent goes by and all are judged by. "1.2x" is so many times what they take
-        /// undisturbed, which is measured first, and in the paper how all sixteen are promised it.
+        /// What 99 % of the requests are promised: what the agent goes by and all are judged by; a duration from "1ms" to "10s", or from "1x" to
+        /// "100x" so many times what they take undisturbed, which is measured first. The paper promises all sixteen 1.2 times that.
         slo: CaseSlo = "50ms",
         /// The name of the task that must be ended, and nobody else; left out, nobody may be.
         culprit: Option<String>,
