@@ -229,7 +229,14 @@ async fn run_case(args: &RunArgs, case: &CaseFile, plan: &Plan, report: &mut Rep
         let doing = |what: &str| eprintln!("{}: {what}, for {}, seed {seed}", report.case, plan.length);
         doing("undisturbed");
         let calm = run_once(case, None, &plan).await?;
-        let slo = promised(case, &calm.figures(&plan));
+        let usual = calm.figures(&plan);
+        if usual.ok == 0 {
+            return Err(format!(
+                "none of {} requests was answered undisturbed: see to the server and its load first",
+                usual.sent
+            ));
+        }
+        let slo = promised(case, &usual);
         if report.repetitions.is_empty() {
             report.slo_ms = slo.as_millis_f64();
         }
