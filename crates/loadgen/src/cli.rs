@@ -69,6 +69,12 @@ pub struct Args {
     /// A request without its full answer this long after its intended sending is an error
     #[arg(long, default_value = "60s")]
     timeout: Nanos,
+    /// How often clients try again within that time what was refused, or lost its connection; latencies still run from the first sending
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
+    retries: u32,
+    /// How long they wait before it, twice as long each time, from half of it to all of it at random
+    #[arg(long, default_value = "100ms")]
+    backoff: Nanos,
     /// The header that tells the server how many milliseconds of a request's deadline are left
     #[arg(long, value_name = "NAME")]
     deadline_header: Option<HeaderName>,
@@ -155,6 +161,8 @@ fn plan(args: &Args) -> Result<Plan, String> {
         connections: args.connections.map_or(defaults.connections, |n| n as usize),
         streams: args.streams as usize,
         timeout: args.timeout,
+        retries: args.retries,
+        backoff: args.backoff,
         threads: args.threads as usize,
         cpus: args.pin.clone(),
         deadline_header: args.deadline_header.clone(),

@@ -16,6 +16,8 @@ pub struct Figures {
     /// Requests that were due and have been handed to a connection or given up; the sum of the next five once all
     /// have ended.
     pub sent: u64,
+    /// Tries after the first one of a request, which is one in all other columns.
+    pub retries: u64,
     /// 2xx or 3xx, and where it is gRPC, status OK.
     pub ok: u64,
     /// Refused with the header `plimsoll-reason`.
@@ -50,6 +52,7 @@ impl Figures {
         let ended = tally.ok + tally.rejected + tally.refused_other + errors;
         Figures {
             sent: tally.sent,
+            retries: tally.retries,
             ok: tally.ok,
             rejected: tally.rejected,
             refused_other: tally.refused_other,
@@ -151,6 +154,9 @@ impl fmt::Display for Report {
                 write!(f, " {:>8}", latency.map_or("-".into(), |ms| format!("{ms:.2}")))?;
             }
             writeln!(f)?;
+        }
+        if self.table.total.retries > 0 {
+            writeln!(f, "{} times tried again", self.table.total.retries)?;
         }
         for (kind, count) in &self.table.total.error_kinds {
             writeln!(f, "{count} errors: {kind}")?;

@@ -28,8 +28,8 @@ use crate::worker::{self, Job, Reporting};
 const PROGRESS: Duration = Duration::from_millis(250);
 /// How long threads have to start before the first request may be due.
 const HEAD_START: Nanos = Nanos::from_millis(20);
-/// The random stream of the first thread's choice of connections; 0 and 1 are the schedule's.
-const POOL_STREAM: u64 = 2;
+/// The first random stream that is a thread's: of its choice of connections, and the next one of when it tries again. 0 and 1 are the schedule's.
+const THREAD_STREAM: u64 = 2;
 
 /// What to send, where to, and how.
 #[derive(Clone, Debug)]
@@ -56,6 +56,10 @@ pub struct Plan {
     pub streams: usize,
     /// After this time from its intended sending a request without its full answer is an error.
     pub timeout: Nanos,
+    /// How often a request that was refused, or whose connection was lost, is tried again at most within that time.
+    pub retries: u32,
+    /// How long a client waits before it tries again, twice as long each time, from half of it to all of it at random.
+    pub backoff: Nanos,
     /// Sending threads.
     pub threads: usize,
     /// The processors that the sending threads may use; empty: all.
@@ -86,6 +90,8 @@ impl Plan {
             },
             streams: 100,
             timeout: Nanos::from_secs(60),
+            retries: 0,
+            backoff: Nanos::from_millis(100),
             threads: 1,
             cpus: Vec::new(),
             deadline_header: None,
@@ -150,6 +156,8 @@ pub async fn run(
         target,
         templates,
         timeout: plan.timeout,
+        retries: plan.retries,
+        backoff: plan.backoff,
         connections: (plan.connections / plan.threads.max(1)).max(1),
         streams: match plan.http {
             HttpVersion::Http1 => 1,
@@ -245,7 +253,8 @@ impl Threads {
             // Every thread makes the whole schedule and takes its turns, so the schedule is the same for any
             // number of threads.
             let arrivals = arrivals.skip(index).step_by(threads);
-            let rng = rng::seeded(plan.seed, POOL_STREAM + index as u64);
+            let stream = THREAD_STREAM + 2 * index as u64;
+            let rngs = [stream, stream + 1].map(|stream| rng::seeded(plan.seed, stream));
             let reporting = Reporting { tallies: tallies_tx.clone(), stop: stopped.clone() };
             let (result_tx, result) = oneshot::channel();
             let (job, cpus) = (job.clone(), plan.cpus.clone());
@@ -253,7 +262,7 @@ impl Threads {
                 .name(format!("load-{index}"))
                 .spawn(move || {
                     // Nobody waits for the result of a run that was dropped.
-                    let _ = result_tx.send(send_all(job, arrivals, rng, reporting, &cpus));
+                    let _ = result_tx.send(send_all(job, arrivals, rngs, reporting, &cpus));
                 })
                 .map_err(|e| format!("cannot start a thread: {e}"))?;
             results.push(result);
@@ -265,13 +274,13 @@ impl Threads {
 fn send_all(
     job: Arc<Job>,
     arrivals: impl Iterator<Item = Arrival> + 'static,
-    rng: Rng,
+    rngs: [Rng; 2],
     reporting: Reporting,
     cpus: &[usize],
 ) -> Result<(), String> {
     system::pin_thread(cpus)?;
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
     let sent: io::Result<()> =
-        runtime.and_then(|runtime| runtime.block_on(worker::run(job, arrivals, rng, reporting)));
+        runtime.and_then(|runtime| runtime.block_on(worker::run(job, arrivals, rngs, reporting)));
     sent.map_err(|e| format!("a sending thread failed: {e}"))
 }

@@ -110,7 +110,7 @@ pub enum Spacing {
 }
 
 /// One request to come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Arrival {
     /// When it should be sent, since the start of the run.
     pub at: Nanos,

@@ -22,6 +22,19 @@ pub enum Outcome {
     Error(ErrorKind),
 }
 
+impl Outcome {
+    /// Whether a client that tries again does so now: who was refused, or lost the connection, may fare better; who was told that there is no such
+    /// page will not.
+    pub(crate) fn may_pass(self) -> bool {
+        use ErrorKind::{Closed, Connect, Http2, Io};
+        match self {
+            Outcome::Ok => false,
+            Outcome::Rejected | Outcome::RefusedOther => true,
+            Outcome::Error(kind) => matches!(kind, Connect(_) | Closed | Io(_) | Http2(_)),
+        }
+    }
+}
+
 /// Why a request counts as an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ErrorKind {
@@ -99,6 +112,8 @@ impl Latencies {
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     pub(crate) sent: u64,
+    /// Tries after the first one of a request.
+    pub(crate) retries: u64,
     pub(crate) ok: u64,
     /// Of the ok ones, those within their deadline.
     pub(crate) good: u64,
@@ -120,6 +135,7 @@ impl Tally {
     pub(crate) fn new() -> Tally {
         Tally {
             sent: 0,
+            retries: 0,
             ok: 0,
             good: 0,
             rejected: 0,
@@ -164,6 +180,7 @@ impl Tally {
     /// Adds all that `other` counted.
     pub(crate) fn merge(&mut self, other: &Tally) {
         self.sent += other.sent;
+        self.retries += other.retries;
         self.ok += other.ok;
         self.good += other.good;
         self.rejected += other.rejected;
@@ -185,7 +202,8 @@ impl Tally {
             latencies.0.reset();
         }
         self.errors.clear();
-        (self.sent, self.ok, self.good, self.rejected, self.refused_other) = (0, 0, 0, 0, 0);
+        (self.sent, self.retries, self.ok, self.good) = (0, 0, 0, 0);
+        (self.rejected, self.refused_other) = (0, 0);
         self.max = Nanos::ZERO;
         self.log.clear();
     }

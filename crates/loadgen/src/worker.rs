@@ -1,6 +1,8 @@
 //! One sending thread: takes the arrivals that are due and carries each to the target and back.
 
 use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::io;
 use std::iter::Peekable;
 use std::rc::Rc;
@@ -8,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_core::{Nanos, Rng};
+use rand::RngExt;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::spawn_local;
 use tokio::time::MissedTickBehavior;
@@ -31,6 +34,10 @@ pub(crate) struct Job {
     pub(crate) templates: Vec<Template>,
     /// After this time from its intended sending a request is given up.
     pub(crate) timeout: Nanos,
+    /// How often it is tried again before that, at most,
+    pub(crate) retries: u32,
+    /// and how long the first wait before it is at the longest.
+    pub(crate) backoff: Nanos,
     /// The most connections of one thread.
     pub(crate) connections: usize,
     /// The most requests at a time on one connection.
@@ -47,9 +54,22 @@ pub(crate) struct Reporting {
     pub(crate) stop: watch::Receiver<()>,
 }
 
+/// One try of a request; in the order in which they are due.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Try {
+    due: Nanos,
+    arrival: Arrival,
+    /// How many were before it.
+    before: u32,
+}
+
 struct Worker<A: Iterator<Item = Arrival>> {
     job: Arc<Job>,
     arrivals: RefCell<Peekable<A>>,
+    /// What is to be tried again.
+    again: RefCell<BinaryHeap<Reverse<Try>>>,
+    /// Of how long clients wait before it.
+    rng: RefCell<Rng>,
     pool: RefCell<Pool>,
     tallies: RefCell<Vec<Tally>>,
     in_flight: Cell<usize>,
@@ -58,15 +78,22 @@ struct Worker<A: Iterator<Item = Arrival>> {
 }
 
 /// Sends all of `arrivals` and returns when the last has ended, or sooner if told to stop. Runs on a tokio
-/// `LocalRuntime`.
-pub(crate) async fn run<A>(job: Arc<Job>, arrivals: A, rng: Rng, mut reporting: Reporting) -> io::Result<()>
+/// `LocalRuntime`. The first random stream chooses connections, the other says when clients try again.
+pub(crate) async fn run<A>(
+    job: Arc<Job>,
+    arrivals: A,
+    [of_pool, of_clients]: [Rng; 2],
+    mut reporting: Reporting,
+) -> io::Result<()>
 where
     A: Iterator<Item = Arrival> + 'static,
 {
     let names = job.templates.len();
     let worker = Rc::new(Worker {
         arrivals: RefCell::new(arrivals.peekable()),
-        pool: RefCell::new(Pool::new(job.connections, job.streams, rng)),
+        again: RefCell::default(),
+        rng: RefCell::new(of_clients),
+        pool: RefCell::new(Pool::new(job.connections, job.streams, of_pool)),
         tallies: RefCell::new(vec![Tally::new(); names]),
         in_flight: Cell::new(0),
         alarm: Alarm::new(job.clock)?,
@@ -108,15 +135,14 @@ impl<A: Iterator<Item = Arrival> + 'static> Worker<A> {
     /// not taken from the schedule waits there: whoever gives a connection back calls this again.
     fn dispatch(self: &Rc<Self>) {
         let now = self.job.clock.now();
-        let mut arrivals = self.arrivals.borrow_mut();
-        while let Some(next) = arrivals.peek().copied() {
-            let expires = next.at + self.job.timeout;
-            if next.at > now {
-                return self.alarm.set(next.at);
+        while let Some(next) = self.next() {
+            let expires = next.arrival.at + self.job.timeout;
+            if next.due > now {
+                return self.alarm.set(next.due);
             }
             if expires <= now {
-                self.sent(&next, now);
-                self.ended(&next, Outcome::Error(ErrorKind::TimeoutUnsent), now);
+                self.sent(next, now);
+                self.ended(&next.arrival, Outcome::Error(ErrorKind::TimeoutUnsent), now);
             } else {
                 let Some(ride) = self.pool.borrow_mut().acquire() else {
                     return self.alarm.set(expires);
@@ -124,17 +150,29 @@ impl<A: Iterator<Item = Arrival> + 'static> Worker<A> {
                 self.in_flight.set(self.in_flight.get() + 1);
                 spawn_local(self.clone().carry(next, ride));
             }
-            arrivals.next();
+            match next.before {
+                0 => drop(self.arrivals.borrow_mut().next()),
+                _ => drop(self.again.borrow_mut().pop()),
+            }
         }
         if self.in_flight.get() == 0 {
             self.finished.notify_one();
         }
     }
 
-    /// One request, from now until its connection is free again.
-    async fn carry(self: Rc<Self>, arrival: Arrival, ride: Ride) {
+    /// The try that is due next, of the schedule or another time; it stays where it is.
+    fn next(&self) -> Option<Try> {
+        let first =
+            self.arrivals.borrow_mut().peek().map(|&arrival| Try { due: arrival.at, arrival, before: 0 });
+        let again = self.again.borrow().peek().map(|Reverse(again)| *again);
+        first.into_iter().chain(again).min()
+    }
+
+    /// One try, from now until its connection is free again.
+    async fn carry(self: Rc<Self>, this: Try, ride: Ride) {
+        let arrival = this.arrival;
         let now = self.job.clock.now();
-        self.sent(&arrival, now);
+        self.sent(this, now);
         let left = (arrival.at + self.job.timeout).since(now);
         let mut lease = None;
         let result = tokio::time::timeout(left.into(), self.attempt(&arrival, ride, &mut lease)).await;
@@ -144,7 +182,11 @@ impl<A: Iterator<Item = Arrival> + 'static> Worker<A> {
             Ok(Err(kind)) => Outcome::Error(kind),
             Err(_elapsed) => Outcome::Error(ErrorKind::Timeout),
         };
-        self.ended(&arrival, outcome, self.job.clock.now());
+        let now = self.job.clock.now();
+        match self.another(this, outcome, now) {
+            Some(another) => self.again.borrow_mut().push(Reverse(another)),
+            None => self.ended(&arrival, outcome, now),
+        }
         if let Some(mut lease) = lease
             && lease.sender.settle(answered).await
         {
@@ -152,6 +194,17 @@ impl<A: Iterator<Item = Arrival> + 'static> Worker<A> {
         }
         self.in_flight.set(self.in_flight.get() - 1);
         self.dispatch();
+    }
+
+    /// The next try of a request whose last one ended so, if its client has the patience.
+    fn another(&self, last: Try, outcome: Outcome, now: Nanos) -> Option<Try> {
+        if !outcome.may_pass() || last.before >= self.job.retries {
+            return None;
+        }
+        let longest = self.job.backoff.as_secs_f64() * f64::from(last.before.min(20)).exp2();
+        let wait = Nanos::from_secs_f64(longest * self.rng.borrow_mut().random_range(0.5..=1.0));
+        let another = Try { due: now + wait, before: last.before + 1, ..last };
+        (another.due < last.arrival.at + self.job.timeout).then_some(another)
     }
 
     /// Leaves in `lease` the connection used, whatever comes of it.
@@ -183,8 +236,12 @@ impl<A: Iterator<Item = Arrival> + 'static> Worker<A> {
         }
     }
 
-    fn sent(&self, arrival: &Arrival, now: Nanos) {
-        self.tallies.borrow_mut()[arrival.request].sent(now.since(arrival.at));
+    fn sent(&self, this: Try, now: Nanos) {
+        let tally = &mut self.tallies.borrow_mut()[this.arrival.request];
+        match this.before {
+            0 => tally.sent(now.since(this.due)),
+            _ => tally.retries += 1,
+        }
     }
 
     fn ended(&self, arrival: &Arrival, outcome: Outcome, now: Nanos) {

@@ -1,6 +1,8 @@
 //! Every answer counts as what it is.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -106,6 +108,59 @@ async fn goodput_is_what_came_within_the_deadline() {
     assert_eq!(none.goodput_per_s, none.ok as f64 / 0.5);
     assert_eq!(patient.goodput_per_s, patient.ok as f64 / 0.5);
     assert_eq!(impatient.goodput_per_s, 0.0);
+}
+
+#[tokio::test]
+async fn clients_try_again_what_may_pass_until_their_time_is_over() {
+    let address = serve(answers).await;
+    let paths = ["/ok", "/refused", "/rejected", "/bad-gateway"];
+    for http in [HttpVersion::Http1, HttpVersion::Http2] {
+        let keen = Plan {
+            http,
+            retries: 2,
+            backoff: Nanos::from_millis(1),
+            ..plan(address, mix(&paths), "200", 300)
+        };
+        let tried = report(&keen).await;
+        let expected = ["ok", "refused_other", "rejected", "error status_502"];
+        let expected = paths.into_iter().zip(expected.map(str::to_owned)).collect();
+        assert_eq!(columns(&tried), expected);
+        for ((path, row), times) in tried.table.requests.iter().zip([0, 2, 2, 0]) {
+            assert_eq!(row.retries, times * row.sent, "{path}");
+        }
+        assert_eq!(tried.table.total.sent, planned(&keen));
+        let hurried = Plan { timeout: Nanos::from_secs(1), backoff: Nanos::from_secs(3), ..keen };
+        assert_eq!(report(&hurried).await.table.total.retries, 0);
+    }
+}
+
+#[tokio::test]
+async fn what_passes_at_last_took_as_long_as_all_its_tries() {
+    let calls = Arc::new(AtomicU64::new(0));
+    let address = serve(move |_| {
+        let refuse = calls.fetch_add(1, Ordering::Relaxed) < 3;
+        async move { Ok(response(if refuse { 503 } else { 200 }, &[])) }
+    })
+    .await;
+    let once = Plan {
+        retries: 3,
+        backoff: Nanos::from_millis(10),
+        tells_each: true,
+        ..plan(address, mix(&["/"]), "10", 100)
+    };
+    let mut entries = Vec::new();
+    let report = plimsoll_loadgen::run(&once, |progress| {
+        entries.extend(progress.ended().map(|(_, entry)| *entry));
+        std::ops::ControlFlow::Continue(())
+    })
+    .await
+    .unwrap();
+    let total = &report.table.total;
+    assert_eq!((total.sent, total.ok, total.retries, total.refused_other), (1, 1, 3, 0));
+    // At least half of 10, 20 and 40 ms; told once.
+    assert!(total.p50_ms >= Some(35.0), "{:?}", total.p50_ms);
+    assert_eq!(entries.len(), 1);
+    assert!(report.to_string().contains("3 times tried again"));
 }
 
 #[tokio::test]
