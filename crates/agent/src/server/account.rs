@@ -160,7 +160,8 @@ impl Account {
             // Bytes that a process writes are anybody's: who commits writes the log of all, who needs a page writes the one that it evicts.
             // What it puts into the log costs it time on the processor.
             let logged_ns = if backend.writes { own.ran_ns } else { 0 };
-            known.wal_ns += logged_ns;
+            let over = did.map_or(elapsed, |did| did.over);
+            let logged_ns = known.logged(logged_ns, over, elapsed);
             used(slots::CPU, known.used.ran_ns, own.ran_ns);
             used(slots::DATA, known.used.read, own.read);
             used(slots::WAL, known.wal_ns, logged_ns);
@@ -178,7 +179,7 @@ impl Account {
                 _ => (0, 0),
             };
             known.data_ns += data;
-            known.wal_ns += wal;
+            let wal = known.logged(wal, elapsed, elapsed);
             used(slots::DATA, known.data_ns, data);
             used(slots::WAL, known.wal_ns, wal);
         }

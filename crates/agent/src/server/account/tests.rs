@@ -247,6 +247,28 @@ fn the_log_is_used_by_who_changes_things_not_by_who_happens_to_write_it() {
 }
 
 #[test]
+fn who_filled_the_log_is_told_while_it_stands_still() {
+    for on_host in [true, false] {
+        let mut server = Server { on_host, ..Server::on_host() };
+        let mut recent = |at_ms, ran_ms: u64, waits| {
+            let counters = Counters { ran_ns: ran_ms * 1_000_000, ..Counters::default() };
+            let over = Nanos::from_millis(100);
+            server.did = [(Process::whole(1), Did { counters, over })].into();
+            let bulk = Backend { writes: true, waits, ..client(1, State::Active, 0) };
+            let scene = server.look(at_ms, &[bulk], &[]);
+            let recent = used(&scene, 0, slots::WAL).map_or(0, |used| used.recent);
+            assert_eq!(recent, scene.resources[slots::WAL as usize].gets);
+            recent
+        };
+        recent(1_000, 100, None);
+        assert_eq!(recent(1_100, 100, None), 100_000_000, "no more than it did");
+        let still: Vec<u64> = (1..=10).map(|look| recent(1_100 + 100 * look, 0, Some(Waits::Wal))).collect();
+        assert!(still.windows(2).all(|pair| pair[1] < pair[0]), "{still:?}");
+        assert!(still[4] > 30_000_000 && still[9] < 20_000_000, "{still:?}");
+    }
+}
+
+#[test]
 fn who_waits_for_a_lock_is_blamed_for_nothing_else() {
     let mut server = Server::on_host();
     let counters = Counters { ran_ns: 90_000_000, ..Counters::default() };
