@@ -38,7 +38,7 @@ pub struct Turn {
     pub agent_pct: f64,
 }
 
-/// The turns of one case.
+/// What the turns of one case came to.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cost {
     /// Its name.
@@ -47,6 +47,18 @@ pub struct Cost {
     pub version: String,
     /// Processors of this machine.
     pub processors: usize,
+    /// In the mean over the turns without an agent.
+    pub per_s: f64,
+    /// What the server's processes had without an agent, in the mean, in per cent of a core.
+    pub server_pct: f64,
+    /// What they had more of with one, in the mean over the pairs of turns, in per cent of a core,
+    pub more_pct: f64,
+    /// and two standard errors of that.
+    pub more_error_pct: f64,
+    /// What the agent had, in the mean, in per cent of a core.
+    pub agent_pct: f64,
+    /// In the mean over the turns without an agent and over those with one, in milliseconds.
+    pub p50_ms: [f64; 2],
     /// In the order in which they were taken.
     pub turns: Vec<Turn>,
 }
@@ -79,7 +91,7 @@ pub async fn cost(name: &str, case: &CaseFile, plan: &Plan, pairs: u32) -> Resul
     }
     loading.stop();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    Ok(Cost { case: name.to_owned(), version, processors, turns })
+    Ok(Cost::new(name, version, processors, turns))
 }
 
 async fn turn(loading: &Loading, agent: Option<&Agent>, length: Nanos) -> Turn {
@@ -144,40 +156,52 @@ fn stat(pid: u32) -> Option<(u32, u64)> {
 }
 
 impl Cost {
-    /// What the server has more of with an agent, of each pair of turns, in per cent of a core.
-    fn more_pct(&self) -> Vec<f64> {
-        let of = |pair: &[Turn], watched: bool| {
-            pair.iter().filter(|turn| turn.watched == watched).map(|turn| turn.server_pct).sum::<f64>()
+    fn new(case: &str, version: String, processors: usize, turns: Vec<Turn>) -> Cost {
+        let mean = |watched: bool, of: &dyn Fn(&Turn) -> f64| {
+            let turns = || turns.iter().filter(|turn| turn.watched == watched);
+            turns().map(of).sum::<f64>() / turns().count().max(1) as f64
         };
-        self.turns.chunks(2).map(|pair| of(pair, true) - of(pair, false)).collect()
+        let more = turns.chunks(2).map(|pair| {
+            let signed = |turn: &Turn| if turn.watched { turn.server_pct } else { -turn.server_pct };
+            pair.iter().map(signed).sum::<f64>()
+        });
+        let more: Vec<f64> = more.collect();
+        let pairs = more.len().max(1) as f64;
+        let more_pct = more.iter().sum::<f64>() / pairs;
+        let variance = more.iter().map(|it| (it - more_pct).powi(2)).sum::<f64>() / (pairs - 1.0).max(1.0);
+        Cost {
+            case: case.to_owned(),
+            version,
+            processors,
+            per_s: mean(false, &|turn| turn.per_s),
+            server_pct: mean(false, &|turn| turn.server_pct),
+            more_pct,
+            more_error_pct: 2.0 * (variance / pairs).sqrt(),
+            agent_pct: mean(true, &|turn| turn.agent_pct),
+            p50_ms: [false, true].map(|watched| mean(watched, &|turn| turn.p50_ms.unwrap_or(f64::NAN))),
+            turns,
+        }
     }
 
     /// In a line.
     pub fn text(&self) -> String {
-        let mean = |of: &dyn Fn(&Turn) -> f64, watched: bool| {
-            let turns = || self.turns.iter().filter(|turn| turn.watched == watched);
-            turns().map(of).sum::<f64>() / turns().count().max(1) as f64
-        };
-        let more = self.more_pct();
-        let pairs = more.len().max(1) as f64;
-        let mean_more = more.iter().sum::<f64>() / pairs;
-        let variance = more.iter().map(|it| (it - mean_more).powi(2)).sum::<f64>() / (pairs - 1.0).max(1.0);
-        let error = 2.0 * (variance / pairs).sqrt();
-        let part = |pct: f64| pct / self.processors as f64;
+        let Cost {
+            case,
+            version,
+            processors,
+            per_s,
+            server_pct,
+            more_pct,
+            more_error_pct,
+            agent_pct,
+            p50_ms,
+            ..
+        } = self;
+        let [part, error] = [more_pct, more_error_pct].map(|pct| pct / *processors as f64);
+        let [without_ms, with_ms] = p50_ms;
         format!(
-            "{}: {}, {:.0} requests/s: the server takes {:.2} % of a core, watched {:.2} % more (+- {:.2}), which is {:.2} % of all \
-             processors (+- {:.2}); the agent takes {:.2} % of a core; p50 {:.2} ms without, {:.2} ms with",
-            self.case,
-            self.version,
-            mean(&|turn| turn.per_s, false),
-            mean(&|turn| turn.server_pct, false),
-            mean_more,
-            error,
-            part(mean_more),
-            part(error),
-            mean(&|turn| turn.agent_pct, true),
-            mean(&|turn| turn.p50_ms.unwrap_or(f64::NAN), false),
-            mean(&|turn| turn.p50_ms.unwrap_or(f64::NAN), true),
+            "{case}: {version}, {per_s:.0} requests/s: the server takes {server_pct:.2} % of a core, watched {more_pct:.2} % more (+- {more_error_pct:.2}), \
+             which is {part:.2} % of all processors (+- {error:.2}); the agent takes {agent_pct:.2} % of a core; p50 {without_ms:.2} ms without, {with_ms:.2} ms with",
         )
     }
 }
@@ -220,8 +244,7 @@ mod tests {
         };
         let turns = [(false, 20.0), (true, 21.0), (true, 30.0), (false, 29.6)];
         let turns = turns.map(|(watched, pct)| turn(watched, pct)).to_vec();
-        let cost = Cost { case: "c1".to_owned(), version: "MariaDB".to_owned(), processors: 2, turns };
-        let text = cost.text();
+        let text = Cost::new("c1", "MariaDB".to_owned(), 2, turns).text();
         assert!(text.contains("24.80 % of a core, watched 0.70 % more (+- 0.60)"), "{text}");
         assert!(
             text.contains("0.35 % of all processors") && text.contains("the agent takes 0.40 %"),

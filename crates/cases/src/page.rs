@@ -109,19 +109,14 @@ fn verdict(cases: &[&[Report]]) -> String {
     let hold = ran.iter().filter(|report| holds_by_medians(report));
     let always = ran.iter().filter(|report| report.runs_with(OURS).all(|run| run.falls_short().is_empty()));
     let right = ran.iter().filter(|report| report.runs_with(OURS).all(|run| run.harms().is_empty()));
-    let against = |report: &Report| {
-        let rows = rows(report);
-        let of = |remedy: &str| Some(rows.iter().find(|row| row.remedy == remedy)?.goodput?.median);
-        let best = OTHERS.iter().filter_map(|other| of(other)).reduce(f64::max)?;
-        Some((report.case.clone(), of(OURS)?, best))
-    };
-    let against: Vec<(String, f64, f64)> = cases.iter().filter_map(|case| against(shortest(case))).collect();
+    let against: Vec<(&[Report], Beside)> =
+        cases.iter().filter_map(|&case| Some((case, Beside::of(shortest(case))?))).collect();
     let behind: Vec<String> = against
         .iter()
-        .filter(|(_, ours, best)| *ours < best * (1.0 - BEHIND))
-        .map(|(case, ours, best)| format!("{case} ({ours:.3} to {best:.3})"))
+        .filter(|(_, beside)| beside.ours < beside.best * (1.0 - BEHIND))
+        .map(|(case, _)| format!("{} ({})", case[0].case, Beside::at_all_lengths(case)))
         .collect();
-    let ahead = against.iter().filter(|(_, ours, best)| *ours >= best * (1.0 + AHEAD)).count();
+    let ahead = against.iter().filter(|(_, beside)| beside.ours >= beside.best * (1.0 + AHEAD)).count();
     format!(
         "With the agent throughput is to be at least {:.0} % of the undisturbed, p99 at most {P99} times as long without two seconds from the beginning of the trouble on, \
          and less than {DROPPED_PCT} % of the requests unanswered; the culprit is to be ended and nobody else. Of the longer runs where there are two lengths, all of it holds \
@@ -138,6 +133,29 @@ fn verdict(cases: &[&[Report]]) -> String {
         100.0 * BEHIND,
         if behind.is_empty() { "none".to_owned() } else { behind.join(", ") },
     )
+}
+
+/// Goodput of the median run with an agent, and with the best of the others.
+struct Beside {
+    ours: f64,
+    best: f64,
+}
+
+impl Beside {
+    /// Nothing where one of them did not run.
+    fn of(report: &Report) -> Option<Beside> {
+        let rows = rows(report);
+        let of = |remedy: &str| Some(rows.iter().find(|row| row.remedy == remedy)?.goodput?.median);
+        Some(Beside { ours: of(OURS)?, best: OTHERS.iter().filter_map(|other| of(other)).reduce(f64::max)? })
+    }
+
+    fn at_all_lengths(case: &[Report]) -> String {
+        let each = case.iter().filter_map(|report| {
+            let Beside { ours, best } = Beside::of(report)?;
+            Some(format!("{ours:.3} to {best:.3} in {} s", report.seconds))
+        });
+        each.collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// Whether the medians of throughput and p99 are what they are to be, and no run did what it must not.
@@ -334,6 +352,15 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn who_is_behind_is_told_at_every_length_with_others() {
+        let mut long = report("c9", [0.99; 3], 0.995);
+        (long.seconds, long.place) = (120.0, "long/".to_owned());
+        let page = page(vec![long, report("c9", [0.98; 3], 0.995)]);
+        let told = "more than 1 % behind in c9 (0.980 to 0.995 in 8 s, 0.990 to 0.995 in 120 s).\n";
+        assert!(page.contains(told), "{page}");
+    }
+
+    #[test]
     fn a_page_tells_medians_and_what_does_not_hold() {
         let mut none = report("c3", [1.0; 3], 1.0);
         (none.repetitions, none.failed) = (Vec::new(), Some("there is no MariaDB".to_owned()));
@@ -351,7 +378,7 @@ pub(crate) mod tests {
         at(
             "by the medians in 2 of 2 cases, in every run in 1; all but p99 and throughput in every run in 2.",
         );
-        at("at least 10 % ahead in 1 of 2 cases; more than 1 % behind in c9 (0.980 to 0.995).");
+        at("at least 10 % ahead in 1 of 2 cases; more than 1 % behind in c9 (0.980 to 0.995 in 8 s).");
         at("Did not run to its end: there is no MariaDB.\n");
         at("![goodput and p99 over time](cases/c9.svg)");
     }

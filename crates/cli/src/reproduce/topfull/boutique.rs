@@ -30,7 +30,7 @@ fn course(settings: Settings, calm: f64) -> Course {
     let s = Nanos::from_secs;
     let (surge, end) = if settings.quick { (s(6), s(15)) } else { (s(10), s(40)) };
     let window = (Nanos(end.0 - end.since(surge).0 / 3), end);
-    Course { calm, surge, end, window, changes: Vec::new() }
+    Course { calm, surge, end, window, changes: Vec::new(), retries: 0 }
 }
 
 fn worst(ran: &[Ran]) -> Strain {

@@ -27,6 +27,7 @@ const MOST_STOLEN: f64 = 3.0;
 const MOST_LATE_MS: f64 = 50.0;
 
 /// What happens when, from the start of the load on.
+#[derive(Clone)]
 pub struct Course {
     /// The part of the surge that is sent until then.
     pub calm: f64,
@@ -38,6 +39,8 @@ pub struct Course {
     pub window: (Nanos, Nanos),
     /// Instances that a service has from then on.
     pub changes: Vec<(Nanos, &'static str, u32)>,
+    /// How often a client that was refused tries again.
+    pub retries: u32,
 }
 
 /// What came of a run.
@@ -122,6 +125,7 @@ pub async fn run(scene: &Scene, entry: Entry, course: &Course, seed: u64) -> Res
     let rate = format!("0s:{:.3},{}:{surge:.3}", course.calm * surge, course.surge);
     let plan = Plan::new(bed.target(), mix(scene), rate.parse()?, course.end, HttpVersion::Http1);
     let plan = Plan { seed, connections: CONNECTIONS, timeout: PATIENCE, tells_each: true, ..plan };
+    let plan = Plan { retries: course.retries, ..plan };
     let names: Vec<&str> = scene.plan.apis.iter().map(|api| api.name.as_str()).collect();
     let requests = RefCell::new(Vec::new());
     let load = observed::load(plan, &names, |_, ended| requests.borrow_mut().extend(ended));

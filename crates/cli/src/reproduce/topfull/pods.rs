@@ -32,6 +32,7 @@ pub fn fig18(settings: Settings) -> Result<Findings, String> {
         end,
         window: (settled, back),
         changes: vec![(fails, SERVICE, LEFT), (back, SERVICE, all)],
+        retries: 0,
     };
     let entries = [Entry::Open, MODEL];
     let ran = runs(&scene, &entries, &course, settings.seed)?;
