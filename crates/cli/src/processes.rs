@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use http::Uri;
 use plimsoll_testbed::control_group::family;
+use plimsoll_testbed::ports::free_ports;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -130,17 +131,10 @@ pub fn cpu_s(root: u32) -> Result<f64, String> {
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// Addresses with ports that are free now. Held all at once, so that they differ.
+/// Addresses with ports that are free now, and that no other program is given by itself.
 pub fn free_addresses<const N: usize>() -> Result<[SocketAddr; N], String> {
-    let failed = |e: std::io::Error| format!("no free port: {e}");
-    let mut held = Vec::new();
-    let mut addresses = [SocketAddr::from(([127, 0, 0, 1], 0)); N];
-    for address in &mut addresses {
-        let listener = TcpListener::bind(*address).map_err(failed)?;
-        *address = listener.local_addr().map_err(failed)?;
-        held.push(listener);
-    }
-    Ok(addresses)
+    let ports = free_ports(N as u16)?;
+    Ok(std::array::from_fn(|place| SocketAddr::from(([127, 0, 0, 1], ports.start + place as u16))))
 }
 
 /// A config file that is removed when this is dropped.

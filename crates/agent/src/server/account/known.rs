@@ -6,14 +6,11 @@ use super::super::backend::{Backend, State};
 use super::super::chains::Pid;
 use super::super::stamp::Stamp;
 use super::held::Held;
-use super::{Look, part};
+use super::{Logs, Look, part};
 
 use std::collections::HashSet;
 
 use plimsoll_core::Nanos;
-
-/// How long what was put into the log keeps the disk busy that it goes to.
-const LOG_LASTS: Nanos = Nanos::from_millis(500);
 
 /// A task as it was last seen.
 #[derive(Clone, Debug)]
@@ -38,8 +35,8 @@ pub struct Known {
     pub(super) ran_ns: u64,
     pub(super) data_ns: u64,
     pub(super) wal_ns: u64,
-    /// The part of its time for which it put something into the log of late.
-    logs: f64,
+    /// What it puts into the log.
+    pub(super) logs: Logs,
     /// The look at which it was last seen.
     pub(super) look: u64,
 }
@@ -59,7 +56,7 @@ impl Known {
             ran_ns: 0,
             data_ns: 0,
             wal_ns: 0,
-            logs: 0.0,
+            logs: Logs::default(),
             look: 0,
         }
     }
@@ -86,15 +83,6 @@ impl Known {
         self.chain = longest.map(|held| held.chain.clone()).unwrap_or_default();
         self.queues = longest.is_some_and(|held| held.queues.is_some());
         self.holds_up = held.iter().flat_map(|held| &held.victims).collect::<HashSet<_>>().len();
-    }
-
-    /// It put something into the log for so long, of the time in which that was read. Returns what counts as taken since the last look: where the log stands
-    /// still, and with it who has filled it, that is what it put in before.
-    pub(super) fn logged(&mut self, ns: u64, over: Nanos, elapsed: Nanos) -> u64 {
-        self.wal_ns += ns;
-        let faded = (-(elapsed.0 as f64) / LOG_LASTS.0 as f64).exp();
-        self.logs = (self.logs * faded).max(ns as f64 / over.0.max(1) as f64);
-        ns.max((self.logs * elapsed.0 as f64) as u64)
     }
 
     /// How far it is by what was expected of it. One that takes longer was misjudged, and might take any time.
