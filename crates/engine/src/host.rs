@@ -68,6 +68,13 @@ impl Process {
         Process { pid, tid: None }
     }
 
+    /// For how long it has been there, to a tick of the kernel's.
+    fn age(self) -> Option<Nanos> {
+        let began_s = began_ticks(&self.file("stat")?)? as f64 / ticks_per_s();
+        let up_s: f64 = text("/proc/uptime")?.split(' ').next()?.parse().ok()?;
+        Some(Nanos::from_secs_f64((up_s - began_s).max(0.0)))
+    }
+
     fn file(self, name: &str) -> Option<String> {
         let Process { pid, tid } = self;
         text(&match tid {
@@ -83,6 +90,9 @@ pub struct Host {
     last: HashMap<Process, (Counters, Nanos)>,
 }
 
+/// All that a process did which is no older is taken for new when it is seen for the first time. Of an older one nobody knows when it did that.
+const YOUNG: Nanos = Nanos::from_secs(10);
+
 /// What a process did since it was last read, and how long that is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Did {
@@ -93,7 +103,7 @@ pub struct Did {
 }
 
 impl Host {
-    /// Reads these processes. One that is seen for the first time did nothing yet.
+    /// Reads these processes. One that is seen for the first time did what it did since it began, or, unless it began just now, nothing yet.
     pub fn read(&mut self, now: Nanos, processes: impl Iterator<Item = Process>) -> HashMap<Process, Did> {
         let mut did = HashMap::new();
         for process in processes {
@@ -101,9 +111,11 @@ impl Host {
                 self.last.remove(&process);
                 continue;
             };
-            if let Some((before, at)) = self.last.insert(process, (counters, now)) {
-                did.insert(process, Did { counters: counters.since(before), over: now.since(at) });
-            }
+            let new = match self.last.insert(process, (counters, now)) {
+                Some((before, at)) => Some(Did { counters: counters.since(before), over: now.since(at) }),
+                None => process.age().filter(|&age| age < YOUNG).map(|over| Did { counters, over }),
+            };
+            did.extend(new.map(|new| (process, new)));
         }
         did
     }
@@ -121,11 +133,12 @@ pub fn is_here(pid: u32, began_s: f64) -> bool {
 
 /// Whether this process is one of this host that began at that time of day.
 pub fn began(pid: u32, began_s: f64) -> bool {
-    let Some(ticks) = began_ticks(pid) else { return false };
+    let Some(ticks) = Process::whole(pid).file("stat").and_then(|stat| began_ticks(&stat)) else {
+        return false;
+    };
     let Some(booted_s) = booted_s() else { return false };
-    let ticks_per_s = rustix::param::clock_ticks_per_second() as f64;
     // Another process with this number would have begun at another time; the server stamps a backend a little after its fork.
-    (booted_s + ticks as f64 / ticks_per_s - began_s).abs() < 2.0
+    (booted_s + ticks as f64 / ticks_per_s() - began_s).abs() < 2.0
 }
 
 /// Threads of a process, so many at most.
@@ -154,9 +167,13 @@ fn text(path: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes[..read]).into_owned())
 }
 
-/// When a process began, in the kernel's ticks since it booted.
-fn began_ticks(pid: u32) -> Option<u64> {
-    let stat = text(&format!("/proc/{pid}/stat"))?;
+/// The kernel's ticks.
+fn ticks_per_s() -> f64 {
+    rustix::param::clock_ticks_per_second() as f64
+}
+
+/// When a process or thread began, by its file `stat`, in the kernel's ticks since it booted.
+fn began_ticks(stat: &str) -> Option<u64> {
     // The second field is the program's name in parentheses, which may hold anything.
     stat.get(stat.rfind(')')? + 2..)?.split(' ').nth(19)?.parse().ok()
 }
@@ -193,16 +210,24 @@ mod tests {
         let this = Process { pid: std::process::id(), tid: Some(tid) };
         let mut host = Host::default();
         let mut read = |s| host.read(Nanos::from_secs(s), [this].into_iter());
-        assert!(read(1).is_empty(), "a first look shows nothing yet");
-        let bytes = std::fs::read("/proc/self/maps").unwrap().len() as u64;
-        std::hint::black_box((0..20_000_000u64).fold(0, |sum, n| std::hint::black_box(sum ^ n)));
+        let work = || {
+            std::hint::black_box((0..20_000_000u64).fold(0, |sum, n| std::hint::black_box(sum ^ n)));
+            std::fs::read("/proc/self/maps").unwrap().len() as u64
+        };
+        let bytes = work();
+        let first = read(1)[&this];
+        assert!(first.counters.read >= bytes && first.over < YOUNG, "all that a young one did: {first:?}");
+        let old = Host::default().read(Nanos::from_secs(1), [Process::whole(1)].into_iter());
+        assert!(old.is_empty(), "a first look at an old one shows nothing yet");
+        let bytes = work();
         let did = read(2)[&this];
         assert_eq!(did.over, Nanos::from_secs(1));
         assert!(did.counters.read >= bytes, "{did:?}");
         assert!(threads(this.pid, 1_000).contains(&tid) && threads(this.pid, 1).len() == 1);
         assert!(!waits_for_disk(this), "it runs");
         host.keep_recent(Nanos::from_secs(63));
-        assert!(host.read(Nanos::from_secs(64), [this].into_iter()).is_empty());
+        let again = host.read(Nanos::from_secs(64), [this].into_iter())[&this];
+        assert!(again.over < YOUNG, "it was forgotten: {again:?}");
     }
 
     #[test]
@@ -210,8 +235,8 @@ mod tests {
         let pid = std::process::id();
         assert!(!is_here(pid, 0.0));
         assert!(!is_here(u32::MAX, 0.0));
-        let ticks = began_ticks(pid).unwrap() as f64 / rustix::param::clock_ticks_per_second() as f64;
-        assert!(is_here(pid, booted_s().unwrap() + ticks));
+        let ticks = began_ticks(&Process::whole(pid).file("stat").unwrap()).unwrap() as f64;
+        assert!(is_here(pid, booted_s().unwrap() + ticks / ticks_per_s()));
     }
 
     #[test]

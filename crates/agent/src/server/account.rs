@@ -2,7 +2,6 @@
 
 mod held;
 mod known;
-mod logs;
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,7 +19,6 @@ use super::stamp::Stamp;
 
 use self::held::Held;
 pub use self::known::Known;
-use self::logs::Logs;
 
 /// Tasks of a scene at most; the oldest go first into it.
 const MOST_TASKS: usize = 4_096;
@@ -71,8 +69,6 @@ pub struct Account {
     slots: Slots,
     latency: Latency,
     held: HashMap<u32, (Pid, u64)>,
-    /// What all put into the log, also those that are gone.
-    logs: Logs,
     next_id: u64,
     ages_ns: u64,
     look: u64,
@@ -101,7 +97,6 @@ impl Account {
             self.task(look, backend, &culprits, did, elapsed, scene);
         }
         self.others_did(look, &counted, scene);
-        scene.resources[slots::WAL as usize].gets = self.logs.taken(elapsed);
         self.measured(&measured, scene);
         self.waits(look, elapsed, scene);
         self.holds(look, &culprits, elapsed, scene);
@@ -150,13 +145,13 @@ impl Account {
             cancellable: (look.may_signal)(backend) && (active || look.may_terminate),
             rerunnable: false,
         });
-        let used = |scene: &mut Scene, resource: u32, used: u64, recent: u64| {
+        let mut used = |resource: u32, used: u64, recent: u64| {
             scene.resources[resource as usize].gets += recent;
             if blamable && (used > 0 || recent > 0) {
                 scene.uses.push(Use { task: index, resource, used, recent, ..Use::default() });
             }
         };
-        let (logged_ns, over) = if look.on_host {
+        if look.on_host {
             // Of what a process did since it was last read, a task that is younger did its part.
             let own = did.map_or(Counters::default(), |did| {
                 did.counters.part(part(&did, look.server.since_ns(known.started)))
@@ -165,8 +160,10 @@ impl Account {
             // Bytes that a process writes are anybody's: who commits writes the log of all, who needs a page writes the one that it evicts.
             // What it puts into the log costs it time on the processor.
             let logged_ns = if backend.writes { own.ran_ns } else { 0 };
-            used(scene, slots::CPU, known.used.ran_ns, own.ran_ns);
-            used(scene, slots::DATA, known.used.read, own.read);
+            known.wal_ns += logged_ns;
+            used(slots::CPU, known.used.ran_ns, own.ran_ns);
+            used(slots::DATA, known.used.read, own.read);
+            used(slots::WAL, known.wal_ns, logged_ns);
             if let Some(did) = did {
                 // Long ago is not now: of what came together over a longer time, the part of this look.
                 let recent = (elapsed.0 as f64 / did.over.0.max(1) as f64).min(1.0);
@@ -174,7 +171,6 @@ impl Account {
                 cpu.use_ns += own.ran_ns;
                 cpu.delay_ns += (own.queued_ns as f64 * recent) as u64;
             }
-            (logged_ns, did.map_or(elapsed, |did| did.over))
         } else {
             let (data, wal) = match &backend.waits {
                 Some(Waits::DataFiles) => (elapsed.0, 0),
@@ -182,13 +178,10 @@ impl Account {
                 _ => (0, 0),
             };
             known.data_ns += data;
-            used(scene, slots::DATA, known.data_ns, data);
-            (wal, elapsed)
-        };
-        known.wal_ns += logged_ns;
-        known.logs.put(logged_ns, over);
-        used(scene, slots::WAL, known.wal_ns, known.logs.taken(elapsed));
-        self.logs.put(logged_ns, over);
+            known.wal_ns += wal;
+            used(slots::DATA, known.data_ns, data);
+            used(slots::WAL, known.wal_ns, wal);
+        }
         for held in held {
             let held_ns = held.since_ns(look, backend);
             let task = Use {
@@ -217,7 +210,7 @@ impl Account {
     }
 
     /// What processes did that are no tasks now: those whose statements came and went between two looks.
-    fn others_did(&mut self, look: &Look<'_>, counted: &HashSet<Pid>, scene: &mut Scene) {
+    fn others_did(&self, look: &Look<'_>, counted: &HashSet<Pid>, scene: &mut Scene) {
         if !look.on_host {
             return;
         }
@@ -228,7 +221,7 @@ impl Account {
                 scene.resources[slots::CPU as usize].gets += ran_ns;
                 scene.resources[slots::CPU as usize].use_ns += ran_ns;
                 scene.resources[slots::DATA as usize].gets += read;
-                self.logs.put(ran_ns, did.over);
+                scene.resources[slots::WAL as usize].gets += ran_ns;
             }
         }
     }

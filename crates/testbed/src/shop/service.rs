@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -76,7 +77,9 @@ pub(super) fn resize(floor: &Arc<Floor>, service: usize, instances: u32) -> io::
         let shared = Arc::clone(floor);
         let name: String = floor.plan.services[service].name.chars().take(15).collect();
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let server = Server::start(&name, listen, move |_| Ok(Worker::new(shared, service, number)))?;
+        let server = Server::start(&name, listen, move |_| {
+            Ok(Endpoint(Rc::new(Worker::new(shared, service, number))))
+        })?;
         let instance = Arc::new(Instance { address: server.addr(), in_flight: AtomicU32::new(0) });
         of.instances.lock().push((instance, server));
     }
@@ -171,8 +174,19 @@ impl Worker {
     }
 }
 
-impl Handler for Worker {
+/// Where an instance is asked. What was asked for is done to its end, whether somebody still waits for it or not, as most servers do.
+struct Endpoint(Rc<Worker>);
+
+impl Handler for Endpoint {
     async fn handle(&self, request: Request<Incoming>) -> Response<Body> {
+        let worker = Rc::clone(&self.0);
+        let answer = tokio::task::spawn_local(async move { worker.answer(request).await }).await;
+        answer.unwrap_or_else(|_| text(StatusCode::INTERNAL_SERVER_ERROR, ""))
+    }
+}
+
+impl Worker {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let visit = request.uri().query().and_then(|query| Visit::read(query, &self.floor.plan));
         let Some(visit) = visit else { return text(StatusCode::BAD_REQUEST, "no visit\n") };
         let parent = Trace::read(request.headers());

@@ -6,7 +6,7 @@ use super::super::backend::{Backend, State};
 use super::super::chains::Pid;
 use super::super::stamp::Stamp;
 use super::held::Held;
-use super::{Logs, Look, part};
+use super::{Look, part};
 
 use std::collections::HashSet;
 
@@ -35,8 +35,6 @@ pub struct Known {
     pub(super) ran_ns: u64,
     pub(super) data_ns: u64,
     pub(super) wal_ns: u64,
-    /// What it puts into the log.
-    pub(super) logs: Logs,
     /// The look at which it was last seen.
     pub(super) look: u64,
 }
@@ -56,7 +54,6 @@ impl Known {
             ran_ns: 0,
             data_ns: 0,
             wal_ns: 0,
-            logs: Logs::default(),
             look: 0,
         }
     }

@@ -247,52 +247,6 @@ fn the_log_is_used_by_who_changes_things_not_by_who_happens_to_write_it() {
 }
 
 #[test]
-fn who_filled_the_log_is_told_while_it_stands_still() {
-    for on_host in [true, false] {
-        let mut server = Server { on_host, ..Server::on_host() };
-        let mut recent = |at_ms, ran_ms: u64, waits| {
-            let counters = Counters { ran_ns: ran_ms * 1_000_000, ..Counters::default() };
-            let over = Nanos::from_millis(100);
-            server.did = [(Process::whole(1), Did { counters, over })].into();
-            let bulk = Backend { writes: true, waits, ..client(1, State::Active, 0) };
-            let scene = server.look(at_ms, &[bulk], &[]);
-            let recent = used(&scene, 0, slots::WAL).map_or(0, |used| used.recent);
-            assert_eq!(recent, scene.resources[slots::WAL as usize].gets);
-            recent
-        };
-        recent(1_000, 100, None);
-        assert_eq!(recent(1_100, 100, None), 100_000_000, "no more than it did");
-        assert!(recent(1_200, 0, Some(Waits::Wal)) > 80_000_000);
-        assert!(recent(1_300, 0, Some(Waits::Wal)) > 60_000_000);
-    }
-}
-
-#[test]
-fn who_put_a_little_into_the_log_is_not_all_that_is_left_when_who_filled_it_is_gone() {
-    let mut server = Server::on_host();
-    let mut look = |at_ms, ran_ms: [u64; 2], waits: Option<Waits>| {
-        let did = |ms: u64| {
-            let counters = Counters { ran_ns: ms * 1_000_000, ..Counters::default() };
-            Did { counters, over: Nanos::from_millis(100) }
-        };
-        server.did = [(Process::whole(1), did(ran_ms[0])), (Process::whole(2), did(ran_ms[1]))].into();
-        let writes = |pid| Backend { writes: true, waits: waits.clone(), ..client(pid, State::Active, 0) };
-        let backends = [writes(1), writes(2)];
-        // The first is gone once it did nothing.
-        let scene = server.look(at_ms, if ran_ms[0] > 0 { &backends } else { &backends[1..] }, &[]);
-        let last = scene.tasks.len() - 1;
-        let recent = used(&scene, last, slots::WAL).map_or(0, |used| used.recent);
-        recent as f64 / scene.resources[slots::WAL as usize].gets as f64
-    };
-    look(1_000, [90, 2], None);
-    look(1_100, [90, 2], None);
-    for at_ms in [1_200, 1_300, 1_400] {
-        let part = look(at_ms, [0, 0], Some(Waits::Wal));
-        assert!(part > 0.0 && part < 0.05, "{part}");
-    }
-}
-
-#[test]
 fn who_waits_for_a_lock_is_blamed_for_nothing_else() {
     let mut server = Server::on_host();
     let counters = Counters { ran_ns: 90_000_000, ..Counters::default() };
