@@ -3,6 +3,8 @@
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use crate::Nanos;
+
 /// The one generator used everywhere: small, fast, and the same bytes for a seed in every release.
 pub type Rng = Xoshiro256PlusPlus;
 
@@ -16,4 +18,10 @@ pub fn seeded(seed: u64, stream: u64) -> Rng {
 /// True with probability `p`; never for `p <= 0`, always for `p >= 1`.
 pub fn chance(rng: &mut Rng, p: f64) -> bool {
     rng.random::<f64>() < p
+}
+
+/// How long whoever tries again waits before that: `first`, twice as long for each try of `before`, from half of it to all of it.
+pub fn backoff(rng: &mut Rng, first: Nanos, before: u32) -> Nanos {
+    let longest = first.as_secs_f64() * f64::from(before.min(20)).exp2();
+    Nanos::from_secs_f64(longest * rng.random_range(0.5..=1.0))
 }

@@ -70,9 +70,16 @@ impl Process {
 
     /// For how long it has been there, to a tick of the kernel's.
     fn age(self) -> Option<Nanos> {
-        let began_s = began_ticks(&self.file("stat")?)? as f64 / ticks_per_s();
         let up_s: f64 = text("/proc/uptime")?.split(' ').next()?.parse().ok()?;
-        Some(Nanos::from_secs_f64((up_s - began_s).max(0.0)))
+        Some(Nanos::from_secs_f64((up_s - self.began_s()?).max(0.0)))
+    }
+
+    /// When it began, in seconds since this host booted.
+    fn began_s(self) -> Option<f64> {
+        let stat = self.file("stat")?;
+        // The second field is the program's name in parentheses, which may hold anything.
+        let ticks: u64 = stat.get(stat.rfind(')')? + 2..)?.split(' ').nth(19)?.parse().ok()?;
+        Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
     }
 
     fn file(self, name: &str) -> Option<String> {
@@ -133,12 +140,10 @@ pub fn is_here(pid: u32, began_s: f64) -> bool {
 
 /// Whether this process is one of this host that began at that time of day.
 pub fn began(pid: u32, began_s: f64) -> bool {
-    let Some(ticks) = Process::whole(pid).file("stat").and_then(|stat| began_ticks(&stat)) else {
-        return false;
-    };
+    let Some(after_s) = Process::whole(pid).began_s() else { return false };
     let Some(booted_s) = booted_s() else { return false };
     // Another process with this number would have begun at another time; the server stamps a backend a little after its fork.
-    (booted_s + ticks as f64 / ticks_per_s() - began_s).abs() < 2.0
+    (booted_s + after_s - began_s).abs() < 2.0
 }
 
 /// Threads of a process, so many at most.
@@ -165,17 +170,6 @@ fn text(path: &str) -> Option<String> {
     let mut bytes = [0; 4_096];
     let read = File::open(path).ok()?.read(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes[..read]).into_owned())
-}
-
-/// The kernel's ticks.
-fn ticks_per_s() -> f64 {
-    rustix::param::clock_ticks_per_second() as f64
-}
-
-/// When a process or thread began, by its file `stat`, in the kernel's ticks since it booted.
-fn began_ticks(stat: &str) -> Option<u64> {
-    // The second field is the program's name in parentheses, which may hold anything.
-    stat.get(stat.rfind(')')? + 2..)?.split(' ').nth(19)?.parse().ok()
 }
 
 fn booted_s() -> Option<f64> {
@@ -235,8 +229,7 @@ mod tests {
         let pid = std::process::id();
         assert!(!is_here(pid, 0.0));
         assert!(!is_here(u32::MAX, 0.0));
-        let ticks = began_ticks(&Process::whole(pid).file("stat").unwrap()).unwrap() as f64;
-        assert!(is_here(pid, booted_s().unwrap() + ticks / ticks_per_s()));
+        assert!(is_here(pid, booted_s().unwrap() + Process::whole(pid).began_s().unwrap()));
     }
 
     #[test]

@@ -9,8 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_core::{Nanos, Rng};
-use rand::RngExt;
+use plimsoll_core::{Nanos, Rng, rng};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::spawn_local;
 use tokio::time::MissedTickBehavior;
@@ -201,8 +200,7 @@ impl<A: Iterator<Item = Arrival> + 'static> Worker<A> {
         if !outcome.may_pass() || last.before >= self.job.retries {
             return None;
         }
-        let longest = self.job.backoff.as_secs_f64() * f64::from(last.before.min(20)).exp2();
-        let wait = Nanos::from_secs_f64(longest * self.rng.borrow_mut().random_range(0.5..=1.0));
+        let wait = rng::backoff(&mut self.rng.borrow_mut(), self.job.backoff, last.before);
         let another = Try { due: now + wait, before: last.before + 1, ..last };
         (another.due < last.arrival.at + self.job.timeout).then_some(another)
     }

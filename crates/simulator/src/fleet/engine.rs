@@ -369,8 +369,7 @@ impl Fleet {
         if before.tries >= retries.max {
             return;
         }
-        let longest = retries.backoff.as_secs_f64() * f64::from(before.tries.min(20)).exp2();
-        let wait = Nanos::from_secs_f64(longest * self.clients.random_range(0.5..=1.0));
+        let wait = rng::backoff(&mut self.clients, retries.backoff, before.tries);
         let again = Request {
             tries: before.tries + 1,
             failed: false,

@@ -172,20 +172,7 @@ impl Worker {
         }
         StatusCode::OK
     }
-}
 
-/// Where an instance is asked. What was asked for is done to its end, whether somebody still waits for it or not, as most servers do.
-struct Endpoint(Rc<Worker>);
-
-impl Handler for Endpoint {
-    async fn handle(&self, request: Request<Incoming>) -> Response<Body> {
-        let worker = Rc::clone(&self.0);
-        let answer = tokio::task::spawn_local(async move { worker.answer(request).await }).await;
-        answer.unwrap_or_else(|_| text(StatusCode::INTERNAL_SERVER_ERROR, ""))
-    }
-}
-
-impl Worker {
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let visit = request.uri().query().and_then(|query| Visit::read(query, &self.floor.plan));
         let Some(visit) = visit else { return text(StatusCode::BAD_REQUEST, "no visit\n") };
@@ -213,7 +200,18 @@ impl Worker {
     }
 }
 
-/// One that waits at an instance, and so at its service, until it no longer does or its client has gone.
+/// Where an instance is asked. What was asked for is done to its end, whether somebody still waits for it or not, as most servers do.
+struct Endpoint(Rc<Worker>);
+
+impl Handler for Endpoint {
+    async fn handle(&self, request: Request<Incoming>) -> Response<Body> {
+        let worker = Rc::clone(&self.0);
+        let answer = tokio::task::spawn_local(async move { worker.answer(request).await }).await;
+        answer.unwrap_or_else(|_| text(StatusCode::INTERNAL_SERVER_ERROR, ""))
+    }
+}
+
+/// One that waits at an instance, and so at its service, until it no longer does or the instance ends.
 struct Waits<'a>(&'a Cell<usize>, &'a AtomicU64);
 
 impl<'a> Waits<'a> {

@@ -124,8 +124,14 @@ pub async fn run(scene: &Scene, entry: Entry, course: &Course, seed: u64) -> Res
     let surge: f64 = scene.offered().sum();
     let rate = format!("0s:{:.3},{}:{surge:.3}", course.calm * surge, course.surge);
     let plan = Plan::new(bed.target(), mix(scene), rate.parse()?, course.end, HttpVersion::Http1);
-    let plan = Plan { seed, connections: CONNECTIONS, timeout: PATIENCE, tells_each: true, ..plan };
-    let plan = Plan { retries: course.retries, ..plan };
+    let plan = Plan {
+        seed,
+        connections: CONNECTIONS,
+        timeout: PATIENCE,
+        retries: course.retries,
+        tells_each: true,
+        ..plan
+    };
     let names: Vec<&str> = scene.plan.apis.iter().map(|api| api.name.as_str()).collect();
     let requests = RefCell::new(Vec::new());
     let load = observed::load(plan, &names, |_, ended| requests.borrow_mut().extend(ended));

@@ -34,7 +34,7 @@ pub fn demo(settings: Settings) -> Result<Findings, String> {
         let course = Course { retries, ..course.clone() };
         let entries = [Entry::Open, MODEL];
         let ran = runs(&scene, &entries, &course, settings.seed)?;
-        rows.extend(judged(clients, &ran, &scene, &course, best));
+        rows.extend(judged(clients, [&ran[0], &ran[1]], &scene, &course, best));
         let line = |(entry, ran): (&Entry, &Ran)| Line {
             name: entry.name().to_owned(),
             points: ran.timeline(&scene, end, |_| true),
@@ -47,8 +47,7 @@ pub fn demo(settings: Settings) -> Result<Findings, String> {
 }
 
 /// What came of a run without a sentry and one with.
-fn judged(clients: &str, ran: &[Ran], scene: &Scene, course: &Course, best: f64) -> Vec<Row> {
-    let [open, model] = ran else { return Vec::new() };
+fn judged(clients: &str, [open, model]: [&Ran; 2], scene: &Scene, course: &Course, best: f64) -> Vec<Row> {
     let (from, to) = course.window;
     let [without, with] = [open, model].map(|ran| ran.goodput(scene, from, to).iter().sum::<f64>());
     let strain = open.strain.and(model.strain);
