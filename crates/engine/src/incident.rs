@@ -67,6 +67,21 @@ pub enum Note {
     },
 }
 
+impl Note {
+    /// Whom to cancel, because of what.
+    pub fn cancels(&self) -> Option<(u64, u32)> {
+        match *self {
+            Note::Cancel { task, resource } => Some((task, resource)),
+            _ => None,
+        }
+    }
+
+    /// Whether what is told of it names the candidates.
+    pub fn names_candidates(&self) -> bool {
+        matches!(self, Note::Overload | Note::Cancel { .. } | Note::WouldCancel { .. })
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     task: u64,

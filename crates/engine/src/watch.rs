@@ -185,8 +185,19 @@ impl<S: Source> Watch<S> {
         }
         let mut notes = Vec::new();
         self.incident.observe(now, self.promise.mode, &self.scene, &decision, &mut notes);
+        // First what matters, then what is told of it: a server in trouble may take long to say who is who.
+        let mut sent = None;
+        if let Some((task, resource)) = notes.iter().find_map(Note::cancels) {
+            sent = Some(self.send(task, resource, &decision).await);
+        }
+        if notes.iter().any(Note::names_candidates) {
+            // Whoever has just been told to end may be gone, and has been asked about.
+            let asked = decision.cancel.filter(|_| sent.is_some()).map(|(task, _)| task);
+            let candidates = decision.candidates.iter().map(|candidate| candidate.task);
+            self.learn(&candidates.filter(|&task| Some(task) != asked).collect::<Vec<_>>()).await;
+        }
         for &note in &notes {
-            self.carry_out(note, &decision).await;
+            self.carry_out(note, &decision, sent.take_if(|_| note.cancels().is_some())).await;
         }
         for &again in &decision.again {
             self.source.again(again);
@@ -200,21 +211,25 @@ impl<S: Source> Watch<S> {
         self.source.judged(decision.state, self.reliever.wants_exact())
     }
 
-    async fn carry_out(&mut self, note: Note, decision: &Decision) {
+    async fn carry_out(&mut self, note: Note, decision: &Decision, sent: Option<(String, Sent)>) {
         match note {
-            Note::Overload => self.overload(decision).await,
+            Note::Overload => self.overload(decision),
             Note::Regular => {
                 self.status.regular_overloads += 1;
                 let reason = "the objective is missed and nobody in particular is to blame: too much work, or too little capacity";
                 let event = self.event(What::RegularOverload, decision, reason.to_owned());
                 self.events.tell(&event);
             }
-            Note::Cancel { task, resource } => self.cancel(task, resource, decision).await,
+            Note::Cancel { task, resource } => {
+                if let Some((reason, sent)) = sent {
+                    self.cancelled(task, resource, reason, sent, decision);
+                }
+            }
             Note::WouldCancel { task, resource } => {
                 self.status.would_cancel += 1;
-                let reason = self.reason(task, resource, decision).await;
+                let reason = self.reason(task, resource, decision);
                 let mut event = self.about(What::WouldCancel, task, Some(resource), reason, decision);
-                event.candidates = self.candidates(decision).await;
+                event.candidates = self.candidates(decision);
                 self.events.tell(&event);
             }
             Note::Ignored { task, tries } => self.ignored(task, tries, decision).await,
@@ -255,9 +270,8 @@ impl<S: Source> Watch<S> {
         }
     }
 
-    async fn overload(&mut self, decision: &Decision) {
+    fn overload(&mut self, decision: &Decision) {
         self.status.overloads += 1;
-        let candidates = self.candidates(decision).await;
         let first = decision.candidates.first().map(|first| first.task);
         let mut reason = "requests lose their time to a resource that somebody holds up".to_owned();
         if let Some(restraint) = decision.restraint.filter(|&r| r != Restraint::NotCancellable) {
@@ -268,15 +282,21 @@ impl<S: Source> Watch<S> {
             (event.task, event.pid) = (Some(words.name.clone()), words.pid);
         }
         event.resource = event.contention.first().map(|worst| worst.resource.clone());
-        event.candidates = candidates;
+        event.candidates = self.candidates(decision);
         self.events.tell(&event);
     }
 
-    async fn cancel(&mut self, task: u64, resource: u32, decision: &Decision) {
-        let reason = self.reason(task, resource, decision).await;
+    /// Tells a task to end, and why.
+    async fn send(&mut self, task: u64, resource: u32, decision: &Decision) -> (String, Sent) {
+        self.learn(&[task]).await;
+        let reason = self.reason(task, resource, decision);
         let sent = self.source.cancel(task, resource, &reason, 0).await;
+        (reason, sent)
+    }
+
+    fn cancelled(&mut self, task: u64, resource: u32, reason: String, sent: Sent, decision: &Decision) {
         let mut event = self.about(What::Cancel, task, Some(resource), reason, decision);
-        event.candidates = self.candidates(decision).await;
+        event.candidates = self.candidates(decision);
         match sent {
             Sent::Told => self.status.cancelled += 1,
             Sent::Terminated => {
@@ -312,8 +332,7 @@ impl<S: Source> Watch<S> {
     }
 
     /// Why a task is cancelled, in words.
-    async fn reason(&mut self, task: u64, resource: u32, decision: &Decision) -> String {
-        self.learn(&[task]).await;
+    fn reason(&self, task: u64, resource: u32, decision: &Decision) -> String {
         let gain = decision.candidates.iter().find(|candidate| candidate.task == task);
         let gain = gain.and_then(|c| c.gains.iter().find(|&&(r, _)| r == resource)).map_or(0.0, |&(_, g)| g);
         let lost = decision.contention.get(resource as usize).copied().unwrap_or(0.0);
@@ -392,9 +411,7 @@ impl<S: Source> Watch<S> {
         self.known.extend(tasks.iter().copied().zip(words));
     }
 
-    async fn candidates(&mut self, decision: &Decision) -> Vec<CandidateWords> {
-        let tasks: Vec<u64> = decision.candidates.iter().map(|candidate| candidate.task).collect();
-        self.learn(&tasks).await;
+    fn candidates(&self, decision: &Decision) -> Vec<CandidateWords> {
         decision.candidates.iter().map(|candidate| self.candidate(candidate)).collect()
     }
 

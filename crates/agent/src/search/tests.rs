@@ -129,6 +129,8 @@ fn a_right_that_is_missing_is_named() {
         let mut answers = healthy();
         answers[1] = ("/_tasks/n1:0/_cancel", 403, "{}");
         answers[2] = ("/_tasks?", 403, r#"{"error":{"type":"security_exception","reason":"hush"}}"#);
+        let stats = answer(1_000, 100, 5_000, 0);
+        answers.push(("/_nodes/_local/stats", 200, &stats));
         answers.push(("/", 200, ELASTICSEARCH));
         let (target, answers) = node(&answers).await;
         let mut node = Elasticsearch::connect(&target, Nanos::ZERO).await.unwrap();
@@ -147,6 +149,7 @@ fn a_right_that_is_missing_is_named() {
             (200, "{\"tasks\":7}", "makes no sense"),
         ] {
             answers.borrow_mut()[2] = ("/_tasks?", status, body.to_owned());
+            let mut node = Elasticsearch::connect(&target, Nanos::ZERO).await.unwrap();
             let error = node.look(GLANCE).await.unwrap_err();
             assert!(error.contains(said) && !error.contains("hush"), "{error}");
         }

@@ -125,14 +125,24 @@ impl Adapter for Solr {
     }
 
     async fn look(&mut self, glance: Glance) -> Result<Seen, String> {
-        let question = if self.sentry.is_some() { METRICS } else { OF_CORES };
-        let metrics: Metrics = self.connection.get(question).await?;
-        let Listed { at, began, threads, counts, rows } = match &mut self.sentry {
-            Some((sentry, path)) => passing(sentry, path).await?,
-            None => self.marked(&metrics, glance.now).await?,
+        let (metrics, listed) = match &mut self.sentry {
+            Some((sentry, path)) => {
+                tokio::try_join!(self.connection.get::<Metrics>(METRICS), passing(sentry, path))?
+            }
+            None => {
+                let metrics: Metrics = self.connection.get(OF_CORES).await?;
+                let listed = self.marked(&metrics, glance.now).await?;
+                (metrics, listed)
+            }
         };
+        let Listed { at, began, threads, counts, mut rows } = listed;
         let change = self.figures.look(at, &metrics, threads, counts);
         let before = std::mem::take(&mut self.rows);
+        // Its age is told, a little later or earlier than the time is: it began when it was first said to.
+        for row in &mut rows {
+            let known = before.get(&row.pid).filter(|known| known.id == row.id);
+            row.began = known.map_or(row.began, |known| known.began);
+        }
         let new = rows.iter().filter(|row| !before.contains_key(&row.pid)).count() as u64;
         let parts: Vec<Part> = rows
             .iter()

@@ -1,5 +1,7 @@
 //! A Solr that gives answers as 9.8 does.
 
+use serde_json::json;
+
 use super::super::tests::node;
 use super::*;
 use crate::server::conformance::on_one_thread;
@@ -48,6 +50,29 @@ fn what_clients_have_marked_is_seen_and_can_be_cancelled() {
         assert_eq!(solr.end(query, false).await, Ok(Some(true)));
         answers.borrow_mut()[3].2 = r#"{"cancellationResult":"not found"}"#.to_owned();
         assert_eq!(solr.end(query, false).await, Ok(None));
+    });
+}
+
+#[test]
+fn a_query_that_passes_the_sentry_began_when_it_was_first_said_to() {
+    let listed = |at_us: u64, age_us: u64| {
+        let query = json!({ "id": "p-7", "number": 7, "core": "/solr/items", "form": "query", "client": "::1", "age_us": age_us });
+        let counts = [("answered", 1), ("took_us", 1), ("served_us", 1), ("slots", 8), ("began_us", 1)];
+        let mut said = json!({ "at_us": at_us, "queries": [query] });
+        counts.iter().for_each(|&(name, count)| said[name] = json!(count));
+        said.to_string()
+    };
+    on_one_thread(async {
+        let (solr, _) = node(&answers()).await;
+        let (sentry, said) = node(&[]).await;
+        said.borrow_mut().push(("/queries?", 200, listed(1_000_000, 500_000)));
+        let target = Target { solr, sentry: Some((sentry, "pool".to_owned())) };
+        let mut solr = Solr::connect(&target, Nanos::ZERO).await.unwrap();
+        let first = solr.look(GLANCE).await.unwrap();
+        said.borrow_mut()[0].2 = listed(1_100_000, 599_999);
+        let second = solr.look(GLANCE).await.unwrap();
+        assert_eq!(second.backends[0].since(), first.backends[0].since(), "it is no other one");
+        assert_eq!(second.at.since_ns(second.backends[0].since()), 600_000_000);
     });
 }
 
