@@ -284,18 +284,20 @@ impl Chooser {
     }
 
     /// What the next one would have to take now, to be like this task: half of what it took of each resource of which it was to take far
-    /// more than is usual. Some of those may not be contended yet.
+    /// more than is usual. Some of those may not be contended yet; and of what is not held for a time, more than is usual is enough, as
+    /// who has just begun has not taken much of it.
     pub fn alike<'a>(
         &'a self,
         task: &Task,
         uses: impl Iterator<Item = &'a Use> + 'a,
     ) -> impl Iterator<Item = (u32, f64)> {
         let to_come = progress::to_come(task);
-        let is_far_above = move |used: &&Use| {
-            let column = &self.columns[used.resource as usize];
-            Gain::Future.amount(column.kind, to_come, used) > column.far_above
+        let is_above = move |used: &&Use| {
+            let Column { kind, far_above, .. } = self.columns[used.resource as usize];
+            let above = if kind.is_held() { far_above } else { far_above / FAR_ABOVE };
+            Gain::Future.amount(kind, to_come, used) > above
         };
-        uses.filter(is_far_above).map(|used| (used.resource, NO_LESS * used.recent as f64))
+        uses.filter(is_above).map(|used| (used.resource, NO_LESS * used.recent as f64))
     }
 
     /// The resource that a candidate holds up most: the largest part of its score.

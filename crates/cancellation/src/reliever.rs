@@ -128,10 +128,10 @@ impl Reliever {
         self.detector.look(now, elapsed, scene);
         self.contention.look(now, elapsed, scene);
         self.budget.look(elapsed, scene.completions());
-        self.follow(now, scene);
         let missed = self.detector.missed();
         let calm = missed.is_none();
         self.usual.look(elapsed, scene, calm);
+        self.follow(now, scene);
 
         let levels = match (self.choice.blame, self.choice.objective) {
             (Blame::FarAboveUsual, Objective::All) => self.contention.levels(),

@@ -5,6 +5,7 @@
 
 use plimsoll_core::Nanos;
 
+use crate::choose::FAR_ABOVE;
 use crate::fading::{self, Pair};
 use crate::scene::{Kind, Resource, Scene};
 
@@ -29,22 +30,42 @@ struct Takings {
 #[derive(Debug, Default)]
 pub struct Usual {
     takings: Vec<Takings>,
+    /// Of each resource, what those took since the last look who are still there and have taken far more than usual by now.
+    unended: Vec<u64>,
 }
 
 impl Usual {
     /// Takes in what happened in the last `elapsed`; `calm` tells whether objectives were kept.
     pub fn look(&mut self, elapsed: Nanos, scene: &Scene, calm: bool) {
         self.takings.resize(self.takings.len().max(scene.resources.len()), Takings::default());
+        self.look_at_unended(scene);
         let completions = scene.completions();
-        for (takings, resource) in self.takings.iter_mut().zip(&scene.resources) {
-            let (count, amount) = if resource.kind.is_held() {
-                (resource.ended, resource.ended_ns)
-            } else {
-                (completions, resource.gets)
-            };
-            takings.recent.add(fading::factor(elapsed, SHORT), count as f64, amount as f64);
+        for ((takings, resource), unended) in self.takings.iter_mut().zip(&scene.resources).zip(&self.unended)
+        {
+            let is_held = resource.kind.is_held();
+            let (count, amount) =
+                if is_held { (resource.ended, resource.ended_ns) } else { (completions, resource.gets) };
+            // What is not held for a time is counted as it is taken. Where nobody gets done, or before somebody is, that says nothing of what
+            // one takes who does.
+            if is_held || completions > 0 {
+                let amount = amount.saturating_sub(*unended);
+                takings.recent.add(fading::factor(elapsed, SHORT), count as f64, amount as f64);
+            }
             if calm {
                 takings.calm.add(fading::factor(elapsed, LONG), count as f64, amount as f64);
+            }
+        }
+    }
+
+    fn look_at_unended(&mut self, scene: &Scene) {
+        self.unended.clear();
+        self.unended.resize(self.takings.len(), 0);
+        for used in &scene.uses {
+            let resource = used.resource as usize;
+            let is_held = scene.resources.get(resource).is_none_or(|resource| resource.kind.is_held());
+            let usual = if is_held { 0.0 } else { self.taken(resource) };
+            if usual > 0.0 && used.used as f64 > FAR_ABOVE * usual {
+                self.unended[resource] += used.recent;
             }
         }
     }
@@ -88,6 +109,8 @@ pub fn taken_by_all(resource: &Resource, elapsed: Nanos) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scene::Use;
+    use crate::testing::task;
 
     const LOOK: Nanos = Nanos::from_millis(20);
 
@@ -125,6 +148,29 @@ mod tests {
         assert!(usual.heavy_in(0, LOOK) < 0.25 * LOOK.0 as f64, "two seconds");
         (0..3_000).for_each(|_| usual.heavy(0, LOOK, LOOK.0 as f64));
         assert!(usual.heavy_in(0, LOOK) > 0.9 * LOOK.0 as f64, "a minute");
+    }
+
+    #[test]
+    fn who_is_not_done_says_nothing_of_what_is_usual_of_processors() {
+        let scene = |completions: u64, mine_ms: u64, in_all_ms: u64| {
+            let processors = Resource {
+                gets: (10 * completions + in_all_ms) * 1_000_000,
+                ..Resource::quiet(Kind::Cpu, 2)
+            };
+            let uses =
+                vec![Use { used: mine_ms * 1_000_000, recent: in_all_ms * 1_000_000, ..Use::default() }];
+            let finished = vec![(1_000_000, completions)];
+            Scene { tasks: vec![task(0)], resources: vec![processors], uses, finished, ..Scene::default() }
+        };
+        let mut usual = Usual::default();
+        (0..100).for_each(|_| usual.look(LOOK, &scene(1, 0, 0), true));
+        assert_eq!(usual.taken(0), 10e6);
+        (1..500).for_each(|look| usual.look(LOOK, &scene(look % 2, 40 * look, 40), false));
+        assert!(usual.taken(0) < 12e6, "one computes for ten seconds: {}", usual.taken(0));
+        (0..500).for_each(|_| usual.look(LOOK, &scene(0, 20, 20), false));
+        assert!(usual.taken(0) < 12e6, "nobody gets done: {}", usual.taken(0));
+        (0..500).for_each(|_| usual.look(LOOK, &scene(1, 5, 290), false));
+        assert!(usual.taken(0) > 290e6, "everybody takes so much: {}", usual.taken(0));
     }
 
     #[test]

@@ -14,6 +14,8 @@ struct Application {
     /// When each request that waits arrived.
     waiting: Vec<u64>,
     hogs: Vec<Task>,
+    /// How long those held it, in ns, that were cancelled since the last step.
+    released: Vec<u64>,
     /// Share of the capacity that is left while hogs are there.
     left: f64,
     next: u64,
@@ -21,7 +23,15 @@ struct Application {
 
 impl Application {
     fn new(kind: Kind) -> Application {
-        Application { kind, now_ms: 0, waiting: Vec::new(), hogs: Vec::new(), left: 0.0, next: 1_000_000 }
+        Application {
+            kind,
+            now_ms: 0,
+            waiting: Vec::new(),
+            hogs: Vec::new(),
+            released: Vec::new(),
+            left: 0.0,
+            next: 1_000_000,
+        }
     }
 
     /// The next 20 ms: ten requests arrive, and those for which there is room end.
@@ -40,6 +50,8 @@ impl Application {
             resource.ended_ns += MS;
             resource.use_ns += MS;
         }
+        resource.ended += self.released.len() as u64;
+        resource.ended_ns += self.released.drain(..).sum::<u64>();
         for (index, hog) in self.hogs.iter().enumerate() {
             let held_ns = self.now_ms * MS - hog.started_ns;
             scene.tasks.push(*hog);
@@ -94,9 +106,10 @@ fn run(app: &mut Application, reliever: &mut Reliever, ms: u64, mut each: impl F
         let decision = reliever.look(app.now(), &scene).clone();
         each(app.now_ms, &decision);
         if let Some((task, _)) = decision.cancel {
-            let before = app.hogs.len();
-            app.hogs.retain(|hog| hog.id != task);
-            assert!(app.hogs.len() < before, "cancelled an innocent at {} ms: {decision:?}", app.now_ms);
+            let hog = app.hogs.iter().position(|hog| hog.id == task);
+            let hog =
+                hog.unwrap_or_else(|| panic!("cancelled an innocent at {} ms: {decision:?}", app.now_ms));
+            app.released.push(app.now_ms * MS - app.hogs.remove(hog).started_ns);
             reliever.outcome(task, Outcome::Cancelled);
         }
     }
@@ -131,6 +144,22 @@ fn all_who_fill_a_pool_are_cancelled_one_after_the_other() {
     assert_eq!(times.len(), 16, "{times:?}");
     assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= 40), "{times:?}");
     assert!(times[15] < 3_500, "{times:?}");
+}
+
+#[test]
+fn how_long_who_was_cancelled_held_it_excuses_nobody() {
+    let (mut app, mut reliever) = (Application::new(Kind::Lock), reliever());
+    // It has had it for a long time when requests come.
+    app.hogs.push(Task { request: false, ..request(1, 0) });
+    app.now_ms = 60_000;
+    run(&mut app, &mut reliever, 60_700, |_, _| {});
+    assert!(app.hogs.is_empty());
+    let hog = app.hog();
+    let mut cancelled = None;
+    run(&mut app, &mut reliever, 62_000, |ms, d| {
+        cancelled = cancelled.or(d.cancel.map(|(task, _)| (ms, task)))
+    });
+    assert!(matches!(cancelled, Some((..=61_300, task)) if task == hog), "{cancelled:?}");
 }
 
 #[test]

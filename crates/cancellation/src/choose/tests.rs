@@ -175,6 +175,33 @@ fn who_takes_far_more_than_usual_but_no_large_part_is_not_to_blame() {
 }
 
 #[test]
+fn to_be_like_who_has_just_begun_is_to_take_more_than_usual_of_processors_and_far_more_of_a_lock() {
+    let resources = [Kind::Lock, Kind::Cpu].map(|kind| Resource {
+        gets: 10_000_000,
+        ended: 10,
+        ended_ns: 100_000_000,
+        ..Resource::quiet(kind, 1)
+    });
+    let mut scene = Scene { tasks: vec![task(0)], resources: resources.to_vec(), ..Scene::default() };
+    scene.finished = vec![(1_000_000, 10)];
+    let mut usual = Usual::default();
+    usual.look(LOOK, &scene, true);
+    // Of processors 1 ms is usual, of the lock 10.
+    let alike = |locked_ms: u64, computed_ms: u64| {
+        let computed =
+            Use { task: 0, resource: 1, used: computed_ms * 1_000_000, recent: 600, ..Use::default() };
+        let uses = vec![holding(0, 0, locked_ms * 1_000_000), computed];
+        let mut chooser = Chooser::default();
+        let scene = Scene { uses: uses.clone(), ..scene.clone() };
+        chooser.look(&scene, known(&[0.9, 0.9], &Rise::default(), &usual), Terms::default());
+        chooser.alike(&scene.tasks[0], uses.iter()).map(|(resource, _)| resource).collect::<Vec<_>>()
+    };
+    assert_eq!(alike(600, 2), [0, 1]);
+    assert_eq!(alike(40, 2), [1], "it is locked for long, but not for far longer than usual");
+    assert!(alike(40, 0).is_empty());
+}
+
+#[test]
 fn a_task_is_spared_a_second_time() {
     let scene = scene(&[vec![30], vec![20]]);
     let usual = usual(&scene);
