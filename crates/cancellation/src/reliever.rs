@@ -75,6 +75,19 @@ struct Ending {
     failed: bool,
 }
 
+impl Ending {
+    /// Whether it may still end, of which nobody knows yet what that frees.
+    fn takes_effect(&self, now: Option<Nanos>) -> bool {
+        !self.gone && !self.failed && now.is_some_and(|now| now.since(self.since) < TAKES_EFFECT)
+    }
+
+    /// Whether it may still explain what there is to see.
+    fn settles(&self, now: Nanos) -> bool {
+        let from = if self.gone { self.seen } else { self.since };
+        !self.failed && now.since(from) < AFTERMATH
+    }
+}
+
 /// Decides for one application.
 pub struct Reliever {
     limit: Nanos,
@@ -158,6 +171,11 @@ impl Reliever {
         &self.decision
     }
 
+    /// Whether somebody was told to end of whom it is not seen yet that it has: a look that shows it lets the next one be chosen.
+    pub fn awaits_an_end(&self) -> bool {
+        self.endings.iter().any(|ending| ending.takes_effect(self.last))
+    }
+
     /// What became of a cancellation.
     pub fn outcome(&mut self, task: u64, outcome: Outcome) {
         match outcome {
@@ -192,12 +210,9 @@ impl Reliever {
         }
         let endings = &self.endings;
         let spared = |task| endings.iter().any(|ending| ending.task == task);
-        let settling = |ending: &&Ending| {
-            let from = if ending.gone { ending.seen } else { ending.since };
-            !ending.failed && now.since(from) < AFTERMATH
-        };
-        let settles = endings.iter().any(|ending| settling(&ending));
-        let alike: Vec<_> = endings.iter().filter(settling).flat_map(|e| e.alike.iter().copied()).collect();
+        let settling = endings.iter().filter(|ending| ending.settles(now));
+        let settles = settling.clone().next().is_some();
+        let alike: Vec<_> = settling.flat_map(|ending| ending.alike.iter().copied()).collect();
         let alike = (settles && self.choice.blame == Blame::FarAboveUsual).then_some(&*alike);
         let candidates = self.chooser.candidates(elapsed, scene, &self.usual, spared, alike);
         if !candidates.is_empty() || settles {
@@ -213,10 +228,11 @@ impl Reliever {
     /// Cancels the best candidate, if nothing stands against it.
     fn choose(&mut self, now: Nanos, scene: &Scene) {
         let Some(best) = self.decision.candidates.first() else { return };
-        let takes_effect = |e: &Ending| !e.gone && !e.failed && now.since(e.since) < TAKES_EFFECT;
+        // What was held up and is free is done all at once, which is no growth.
+        let grows = self.detector.is_rising() && !self.endings.iter().any(|ending| ending.settles(now));
         self.decision.restraint = if !best.cancellable {
             Some(Restraint::NotCancellable)
-        } else if self.detector.is_rising() || self.endings.iter().any(takes_effect) {
+        } else if grows || self.awaits_an_end() {
             Some(Restraint::TooSoon)
         } else {
             self.budget.restraint(now)

@@ -147,6 +147,22 @@ fn all_who_fill_a_pool_are_cancelled_one_after_the_other() {
 }
 
 #[test]
+fn what_is_done_at_last_after_a_cancellation_is_no_growth() {
+    let (mut app, mut reliever) = (Application::new(Kind::Queue), reliever());
+    run(&mut app, &mut reliever, 2_000, |_, _| {});
+    (0..16).for_each(|_| _ = app.hog());
+    let mut times = Vec::new();
+    while app.now_ms < 6_000 {
+        // With half of them gone twice as much is done as ever before, and those who come are late all the same.
+        app.left = if app.hogs.len() > 8 { 0.0 } else { 1.0 };
+        let next = app.now_ms + LOOK_MS;
+        run(&mut app, &mut reliever, next, |ms, d| times.extend(d.cancel.map(|_| ms)));
+    }
+    assert_eq!(times.len(), 16, "{times:?}");
+    assert!(times.windows(2).all(|pair| pair[1] - pair[0] <= 100), "{times:?}");
+}
+
+#[test]
 fn how_long_who_was_cancelled_held_it_excuses_nobody() {
     let (mut app, mut reliever) = (Application::new(Kind::Lock), reliever());
     // It has had it for a long time when requests come.

@@ -208,7 +208,8 @@ impl<S: Source> Watch<S> {
             sentry.ease(clock::now());
         }
         self.note(began, &decision, !notes.is_empty());
-        self.source.judged(decision.state, self.reliever.wants_exact())
+        let wait = self.source.judged(decision.state, self.reliever.wants_exact());
+        if self.reliever.awaits_an_end() { wait.min(self.promise.budget.interval.into()) } else { wait }
     }
 
     async fn carry_out(&mut self, note: Note, decision: &Decision, sent: Option<(String, Sent)>) {
