@@ -269,9 +269,10 @@ impl Chooser {
                 let blamed = |row: &Row| {
                     let took = f64::from(row.heavy);
                     let is_alike = alike.is_none_or(|least| {
-                        least
-                            .iter()
-                            .any(|&(resource, least)| resource == row.resource && took >= 0.999 * least)
+                        let least_of = |&(resource, per_ns)| {
+                            (resource == row.resource).then_some(per_ns * elapsed.0 as f64)
+                        };
+                        least.iter().filter_map(least_of).any(|least: f64| took >= 0.999 * least)
                     });
                     took > 0.0 && took >= self.columns[row.resource as usize].blamed_from && is_alike
                 };
@@ -283,11 +284,12 @@ impl Chooser {
         &self.candidates
     }
 
-    /// What the next one would have to take now, to be like this task: half of what it took of each resource of which it was to take far
-    /// more than is usual. Some of those may not be contended yet; and of what is not held for a time, more than is usual is enough, as
+    /// What the next one would have to take in a nanosecond, to be like this task: half of what it took in the last `elapsed` of each
+    /// resource of which it was to take far more than is usual. Some of those may not be contended yet; and of what is not held for a time, more than is usual is enough, as
     /// who has just begun has not taken much of it.
     pub fn alike<'a>(
         &'a self,
+        elapsed: Nanos,
         task: &Task,
         uses: impl Iterator<Item = &'a Use> + 'a,
     ) -> impl Iterator<Item = (u32, f64)> {
@@ -297,7 +299,8 @@ impl Chooser {
             let above = if kind.is_held() { far_above } else { far_above / FAR_ABOVE };
             Gain::Future.amount(kind, to_come, used) > above
         };
-        uses.filter(is_above).map(|used| (used.resource, NO_LESS * used.recent as f64))
+        uses.filter(is_above)
+            .map(move |used| (used.resource, NO_LESS * used.recent as f64 / elapsed.0 as f64))
     }
 
     /// The resource that a candidate holds up most: the largest part of its score.

@@ -68,7 +68,7 @@ struct Ending {
     /// When it was last seen, and for how long it held what then.
     seen: Nanos,
     held: Vec<(usize, u64)>,
-    /// What the next one must take at least to be like it.
+    /// What the next one must take in a nanosecond at least to be like it.
     alike: Vec<(u32, f64)>,
     gone: bool,
     /// The application could not cancel it.
@@ -166,7 +166,7 @@ impl Reliever {
         let runs = |task| self.endings.iter().any(|ending| ending.task == task && !ending.gone);
         self.cancelled.look(now, room, runs, &mut self.decision.again);
         if self.decision.state == State::Resource {
-            self.choose(now, scene);
+            self.choose(now, elapsed, scene);
         }
         &self.decision
     }
@@ -226,7 +226,7 @@ impl Reliever {
     }
 
     /// Cancels the best candidate, if nothing stands against it.
-    fn choose(&mut self, now: Nanos, scene: &Scene) {
+    fn choose(&mut self, now: Nanos, elapsed: Nanos, scene: &Scene) {
         let Some(best) = self.decision.candidates.first() else { return };
         // What was held up and is free is done all at once, which is no growth.
         let grows = self.detector.is_rising() && !self.endings.iter().any(|ending| ending.settles(now));
@@ -251,7 +251,7 @@ impl Reliever {
             since: now,
             seen: now,
             held: Vec::new(),
-            alike: self.chooser.alike(task, uses_of(scene, best.task)).collect(),
+            alike: self.chooser.alike(elapsed, task, uses_of(scene, best.task)).collect(),
             gone: false,
             failed: false,
         });
