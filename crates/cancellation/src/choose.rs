@@ -105,6 +105,25 @@ struct Suspect {
     rows: u32,
 }
 
+/// What another one takes who is like one that was cancelled: [`NO_LESS`] of that, of a resource, both in a time and as a gain. Its victims
+/// may take as much in a time, as they have not got on; but they have not been at it for as long.
+#[derive(Clone, Copy, Debug)]
+pub struct Alike {
+    resource: u32,
+    per_ns: f64,
+    amount: f64,
+}
+
+impl Alike {
+    fn is(&self, row: &Row, elapsed: Nanos) -> bool {
+        // A hair less, as below.
+        let no_less = |is: f64, was: f64| is >= 0.999 * NO_LESS * was;
+        row.resource == self.resource
+            && no_less(f64::from(row.heavy), self.per_ns * elapsed.0 as f64)
+            && no_less(row.amount, self.amount)
+    }
+}
+
 /// What is known of a resource while choosing.
 #[derive(Clone, Copy, Debug)]
 struct Column {
@@ -233,15 +252,15 @@ impl Chooser {
     }
 
     /// All who are to blame, the best first, at most [`CANDIDATES`], and first those that can be cancelled. `spared` tells whose turn has
-    /// been: a task is cancelled at most once. While the effect of a cancellation is not seen yet, only those are to blame who take no
-    /// less than `alike` of a resource, what was cancelled took: what else there is to see may be its doing.
+    /// been: a task is cancelled at most once. While the effect of a cancellation is not seen yet, only those are to blame who are
+    /// `alike` to what was cancelled: what else there is to see may be its doing.
     pub fn candidates(
         &mut self,
         elapsed: Nanos,
         scene: &Scene,
         usual: &Usual,
         spared: impl Fn(u64) -> bool,
-        alike: Option<&[(u32, f64)]>,
+        alike: Option<&[Alike]>,
     ) -> &[Candidate] {
         let factor = fading::factor(elapsed, SPAN);
         self.lately.resize(self.lately.len().max(self.columns.len()), Pair::default());
@@ -268,12 +287,7 @@ impl Chooser {
                 let task = &scene.tasks[suspect.task as usize];
                 let blamed = |row: &Row| {
                     let took = f64::from(row.heavy);
-                    let is_alike = alike.is_none_or(|least| {
-                        let least_of = |&(resource, per_ns)| {
-                            (resource == row.resource).then_some(per_ns * elapsed.0 as f64)
-                        };
-                        least.iter().filter_map(least_of).any(|least: f64| took >= 0.999 * least)
-                    });
+                    let is_alike = alike.is_none_or(|some| some.iter().any(|one| one.is(row, elapsed)));
                     took > 0.0 && took >= self.columns[row.resource as usize].blamed_from && is_alike
                 };
                 if rows.iter().any(blamed) && !spared(task.id) {
@@ -284,23 +298,23 @@ impl Chooser {
         &self.candidates
     }
 
-    /// What the next one would have to take in a nanosecond, to be like this task: half of what it took in the last `elapsed` of each
-    /// resource of which it was to take far more than is usual. Some of those may not be contended yet; and of what is not held for a time, more than is usual is enough, as
+    /// What it takes to be like this task, by what that took in the last `elapsed`: something of each resource of which it was to take far
+    /// more than is usual. Some of those may not be contended yet; and of what is not held for a time, more than is usual is enough, as
     /// who has just begun has not taken much of it.
     pub fn alike<'a>(
         &'a self,
         elapsed: Nanos,
         task: &Task,
         uses: impl Iterator<Item = &'a Use> + 'a,
-    ) -> impl Iterator<Item = (u32, f64)> {
+    ) -> impl Iterator<Item = Alike> {
         let to_come = progress::to_come(task);
-        let is_above = move |used: &&Use| {
+        uses.filter_map(move |used| {
             let Column { kind, far_above, .. } = self.columns[used.resource as usize];
             let above = if kind.is_held() { far_above } else { far_above / FAR_ABOVE };
-            Gain::Future.amount(kind, to_come, used) > above
-        };
-        uses.filter(is_above)
-            .map(move |used| (used.resource, NO_LESS * used.recent as f64 / elapsed.0 as f64))
+            let amount = Gain::Future.amount(kind, to_come, used);
+            let per_ns = used.recent as f64 / elapsed.0 as f64;
+            (amount > above).then_some(Alike { resource: used.resource, per_ns, amount })
+        })
     }
 
     /// The resource that a candidate holds up most: the largest part of its score.

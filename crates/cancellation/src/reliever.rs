@@ -9,7 +9,7 @@ use plimsoll_core::{Nanos, Slo};
 
 use crate::again::Cancelled;
 use crate::budget::{self, Budget};
-use crate::choose::{self, Blame, CONTENDED, Chooser, Known, Objective};
+use crate::choose::{self, Alike, Blame, CONTENDED, Chooser, Known, Objective};
 use crate::contention::Contention;
 use crate::controller::{Controller, Order};
 use crate::decision::{Again, Decision, Outcome, Restraint, State};
@@ -68,8 +68,8 @@ struct Ending {
     /// When it was last seen, and for how long it held what then.
     seen: Nanos,
     held: Vec<(usize, u64)>,
-    /// What the next one must take in a nanosecond at least to be like it.
-    alike: Vec<(u32, f64)>,
+    /// Who is like it.
+    alike: Vec<Alike>,
     gone: bool,
     /// The application could not cancel it.
     failed: bool,

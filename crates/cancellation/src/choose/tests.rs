@@ -194,7 +194,7 @@ fn to_be_like_who_has_just_begun_is_to_take_more_than_usual_of_processors_and_fa
         let mut chooser = Chooser::default();
         let scene = Scene { uses: uses.clone(), ..scene.clone() };
         chooser.look(&scene, known(&[0.9, 0.9], &Rise::default(), &usual), Terms::default());
-        chooser.alike(LOOK, &scene.tasks[0], uses.iter()).map(|(resource, _)| resource).collect::<Vec<_>>()
+        chooser.alike(LOOK, &scene.tasks[0], uses.iter()).map(|alike| alike.resource).collect::<Vec<_>>()
     };
     assert_eq!(alike(600, 2), [0, 1]);
     assert_eq!(alike(40, 2), [1], "it is locked for long, but not for far longer than usual");
@@ -202,24 +202,25 @@ fn to_be_like_who_has_just_begun_is_to_take_more_than_usual_of_processors_and_fa
 }
 
 #[test]
-fn who_takes_as_much_in_a_shorter_look_is_like_who_was_cancelled() {
-    let two = |ms: u64| {
+fn who_takes_as_much_in_a_shorter_look_is_like_who_was_cancelled_if_it_has_been_at_it_as_long() {
+    let two = |ms: u64, held_ms: u64| {
         let resources = vec![Resource { use_ns: 2 * ms * 1_000_000, ..Resource::quiet(Kind::Queue, 2) }];
-        let uses = (0..2).map(|t| Use { recent: ms * 1_000_000, ..holding(t, 0, 900_000_000) }).collect();
+        let uses =
+            (0..2).map(|t| Use { recent: ms * 1_000_000, ..holding(t, 0, held_ms * 1_000_000) }).collect();
         Scene { tasks: vec![task(0), task(1)], resources, uses, ..Scene::default() }
     };
     let mut usual = Usual::default();
-    usual.look(LOOK, &two(0), true);
+    usual.look(LOOK, &two(0, 0), true);
     let (mut chooser, rise, long) = (Chooser::default(), Rise::default(), Nanos::from_millis(300));
-    chooser.look(&two(300), known(&[0.9], &rise, &usual), Terms::default());
-    let scene = two(300);
+    chooser.look(&two(300, 900), known(&[0.9], &rise, &usual), Terms::default());
+    let scene = two(300, 900);
     let alike: Vec<_> = chooser.alike(long, &scene.tasks[0], scene.uses[..1].iter()).collect();
-    let mut left = |ms: u64| {
-        let (scene, look) = (two(ms), Nanos::from_millis(50));
+    let mut left = |(ms, held_ms): (u64, u64)| {
+        let (scene, look) = (two(ms, held_ms), Nanos::from_millis(50));
         chooser.look(&scene, known(&[0.9], &rise, &usual), Terms::default());
         chooser.candidates(look, &scene, &usual, |task| task == 0, Some(&alike)).len()
     };
-    assert_eq!([20, 50].map(&mut left), [0, 1]);
+    assert_eq!([(20, 950), (50, 400), (50, 950)].map(&mut left), [0, 0, 1]);
 }
 
 #[test]
