@@ -143,7 +143,8 @@ impl Reliever {
         self.budget.look(elapsed, scene.completions());
         let missed = self.detector.missed();
         let calm = missed.is_none();
-        self.usual.look(elapsed, scene, calm);
+        let endings = &self.endings;
+        self.usual.look(elapsed, scene, calm, |task| endings.iter().any(|ending| ending.task == task));
         self.follow(now, scene);
 
         let levels = match (self.choice.blame, self.choice.objective) {

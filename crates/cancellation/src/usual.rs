@@ -3,6 +3,8 @@
 //! The paper cancels whoever gains most. Somebody always does: under plain overload, where all are alike, that would be an innocent.
 //! So what is usual is learnt, while objectives are kept, and again from what ends now, in case everybody is slower.
 
+use std::collections::BTreeMap;
+
 use plimsoll_core::Nanos;
 
 use crate::choose::FAR_ABOVE;
@@ -22,6 +24,8 @@ struct Takings {
     /// Holds that ended and their ns; of what is not held for a time, requests that ended and units that were taken.
     calm: Pair,
     recent: Pair,
+    /// What was taken since somebody got done last.
+    pending: f64,
     /// Time in ns, and what those took of it that took far more than usual: there may always be some.
     heavy: Pair,
 }
@@ -30,26 +34,25 @@ struct Takings {
 #[derive(Debug, Default)]
 pub struct Usual {
     takings: Vec<Takings>,
-    /// Of each resource, what those took since the last look who are still there and have taken far more than usual by now.
-    unended: Vec<u64>,
+    /// What those took who have taken far more than usual and are not done, since they had: by task and resource. Of what is not held for a time.
+    unended: BTreeMap<(u64, usize), u64>,
 }
 
 impl Usual {
-    /// Takes in what happened in the last `elapsed`; `calm` tells whether objectives were kept.
-    pub fn look(&mut self, elapsed: Nanos, scene: &Scene, calm: bool) {
+    /// Takes in what happened in the last `elapsed`; `calm` tells whether objectives were kept, and `was_cancelled` who was told to end.
+    pub fn look(&mut self, elapsed: Nanos, scene: &Scene, calm: bool, was_cancelled: impl Fn(u64) -> bool) {
         self.takings.resize(self.takings.len().max(scene.resources.len()), Takings::default());
-        self.look_at_unended(scene);
+        let not_yet = self.not_yet(scene, was_cancelled);
         let completions = scene.completions();
-        for ((takings, resource), unended) in self.takings.iter_mut().zip(&scene.resources).zip(&self.unended)
-        {
+        for ((takings, resource), not_yet) in self.takings.iter_mut().zip(&scene.resources).zip(not_yet) {
             let is_held = resource.kind.is_held();
             let (count, amount) =
                 if is_held { (resource.ended, resource.ended_ns) } else { (completions, resource.gets) };
-            // What is not held for a time is counted as it is taken. Where nobody gets done, or before somebody is, that says nothing of what
-            // one takes who does.
+            takings.pending += amount as f64 - not_yet;
+            // What is not held for a time is taken by those who get done later. While nobody does, that says nothing of what one takes who does.
             if is_held || completions > 0 {
-                let amount = amount.saturating_sub(*unended);
-                takings.recent.add(fading::factor(elapsed, SHORT), count as f64, amount as f64);
+                let amount = std::mem::take(&mut takings.pending).max(0.0);
+                takings.recent.add(fading::factor(elapsed, SHORT), count as f64, amount);
             }
             if calm {
                 takings.calm.add(fading::factor(elapsed, LONG), count as f64, amount as f64);
@@ -57,17 +60,32 @@ impl Usual {
         }
     }
 
-    fn look_at_unended(&mut self, scene: &Scene) {
-        self.unended.clear();
-        self.unended.resize(self.takings.len(), 0);
+    /// Of each resource that is not held for a time, what was taken in this look that counts later, when who took it is done; below zero where
+    /// more is counted now that was taken before. What those took who were cancelled never counts: it was not usual.
+    fn not_yet(&mut self, scene: &Scene, was_cancelled: impl Fn(u64) -> bool) -> Vec<f64> {
+        let mut not_yet = vec![0.0; self.takings.len()];
+        let far_above: Vec<f64> =
+            (0..self.takings.len()).map(|index| FAR_ABOVE * self.taken(index)).collect();
+        let mut there = BTreeMap::new();
         for used in &scene.uses {
-            let resource = used.resource as usize;
-            let is_held = scene.resources.get(resource).is_none_or(|resource| resource.kind.is_held());
-            let usual = if is_held { 0.0 } else { self.taken(resource) };
-            if usual > 0.0 && used.used as f64 > FAR_ABOVE * usual {
-                self.unended[resource] += used.recent;
+            let (index, task) = (used.resource as usize, scene.tasks.get(used.task as usize));
+            let (Some(resource), Some(task)) = (scene.resources.get(index), task) else { continue };
+            if resource.kind.is_held() {
+                continue;
+            }
+            let key = (task.id, index);
+            let before = self.unended.remove(&key);
+            let is_far_above = far_above[index] > 0.0 && used.used as f64 > far_above[index];
+            if before.is_some() || is_far_above {
+                not_yet[index] += used.recent as f64;
+                there.insert(key, before.unwrap_or(0) + used.recent);
             }
         }
+        let done = std::mem::replace(&mut self.unended, there);
+        for ((task, index), taken) in done {
+            not_yet[index] -= if was_cancelled(task) { 0.0 } else { taken as f64 };
+        }
+        not_yet
     }
 
     /// Tells what those who took far more than usual took in the last `elapsed`, while objectives were kept.
@@ -123,19 +141,19 @@ mod tests {
     #[test]
     fn overload_teaches_nothing_but_when_everybody_is_slower_that_is_usual() {
         let mut usual = Usual::default();
-        (0..100).for_each(|_| usual.look(LOOK, &scene(10, 5), true));
+        (0..100).for_each(|_| usual.look(LOOK, &scene(10, 5), true, |_| false));
         assert!((usual.taken(0) - 5e6).abs() < 1.0, "{}", usual.taken(0));
-        (0..500).for_each(|_| usual.look(LOOK, &scene(10, 50), false));
+        (0..500).for_each(|_| usual.look(LOOK, &scene(10, 50), false, |_| false));
         assert!(usual.taken(0) > 49e6, "all who end took fifty");
-        (0..500).for_each(|_| usual.look(LOOK, &scene(10, 5), false));
+        (0..500).for_each(|_| usual.look(LOOK, &scene(10, 5), false, |_| false));
         assert!((usual.taken(0) - 5e6).abs() < 1e4, "and it is over: {}", usual.taken(0));
     }
 
     #[test]
     fn a_hold_that_was_cancelled_is_taken_back() {
         let mut usual = Usual::default();
-        (0..100).for_each(|_| usual.look(LOOK, &scene(10, 5), true));
-        usual.look(LOOK, &scene(1, 10_000), false);
+        (0..100).for_each(|_| usual.look(LOOK, &scene(10, 5), true, |_| false));
+        usual.look(LOOK, &scene(1, 10_000), false, |_| false);
         usual.forget(0, 10_000_000_000);
         assert!(usual.taken(0) < 5.1e6, "{}", usual.taken(0));
     }
@@ -143,34 +161,51 @@ mod tests {
     #[test]
     fn what_has_just_begun_is_no_habit() {
         let mut usual = Usual::default();
-        (0..50).for_each(|_| usual.look(LOOK, &scene(10, 5), true));
+        (0..50).for_each(|_| usual.look(LOOK, &scene(10, 5), true, |_| false));
         (0..100).for_each(|_| usual.heavy(0, LOOK, LOOK.0 as f64));
         assert!(usual.heavy_in(0, LOOK) < 0.25 * LOOK.0 as f64, "two seconds");
         (0..3_000).for_each(|_| usual.heavy(0, LOOK, LOOK.0 as f64));
         assert!(usual.heavy_in(0, LOOK) > 0.9 * LOOK.0 as f64, "a minute");
     }
 
+    /// A look in which requests have taken 10 ms of the processors each that are done, and a task 100 ms, which has had so much by now.
+    fn computing(done: u64, id: u64, used_ms: u64) -> Scene {
+        let recent = 100_000_000.min(used_ms * 1_000_000);
+        let gets = 10_000_000 * done + recent;
+        Scene {
+            tasks: vec![task(id)],
+            resources: vec![Resource { gets, ..Resource::quiet(Kind::Cpu, 2) }],
+            uses: vec![Use { used: used_ms * 1_000_000, recent, ..Use::default() }],
+            finished: vec![(1_000_000, done)],
+            ..Scene::default()
+        }
+    }
+
     #[test]
     fn who_is_not_done_says_nothing_of_what_is_usual_of_processors() {
-        let scene = |completions: u64, mine_ms: u64, in_all_ms: u64| {
-            let processors = Resource {
-                gets: (10 * completions + in_all_ms) * 1_000_000,
-                ..Resource::quiet(Kind::Cpu, 2)
-            };
-            let uses =
-                vec![Use { used: mine_ms * 1_000_000, recent: in_all_ms * 1_000_000, ..Use::default() }];
-            let finished = vec![(1_000_000, completions)];
-            Scene { tasks: vec![task(0)], resources: vec![processors], uses, finished, ..Scene::default() }
-        };
         let mut usual = Usual::default();
-        (0..100).for_each(|_| usual.look(LOOK, &scene(1, 0, 0), true));
+        (0..100).for_each(|_| usual.look(LOOK, &computing(1, 0, 0), true, |_| false));
         assert_eq!(usual.taken(0), 10e6);
-        (1..500).for_each(|look| usual.look(LOOK, &scene(look % 2, 40 * look, 40), false));
-        assert!(usual.taken(0) < 12e6, "one computes for ten seconds: {}", usual.taken(0));
-        (0..500).for_each(|_| usual.look(LOOK, &scene(0, 20, 20), false));
-        assert!(usual.taken(0) < 12e6, "nobody gets done: {}", usual.taken(0));
-        (0..500).for_each(|_| usual.look(LOOK, &scene(1, 5, 290), false));
-        assert!(usual.taken(0) > 290e6, "everybody takes so much: {}", usual.taken(0));
+        (1..500).for_each(|look| usual.look(LOOK, &computing(look % 2, 0, 100 * look), false, |_| false));
+        assert!(usual.taken(0) < 13e6, "one computes for ten seconds: {}", usual.taken(0));
+        (0..500).for_each(|look| usual.look(LOOK, &computing(0, 0, 50_000 + 100 * look), false, |_| false));
+        assert!(usual.taken(0) < 13e6, "nobody gets done: {}", usual.taken(0));
+    }
+
+    #[test]
+    fn who_is_done_counts_with_all_it_took_of_processors_unless_it_was_cancelled() {
+        for (cancelled, expected) in [(false, 250e6..310e6), (true, 9e6..11e6)] {
+            let mut usual = Usual::default();
+            (0..100).for_each(|_| usual.look(LOOK, &computing(1, 0, 0), true, |_| false));
+            for id in 1..100 {
+                // The one before is done, or gone.
+                let done =
+                    Scene { finished: vec![(1_000_000, u64::from(!cancelled))], ..computing(0, id, 100) };
+                usual.look(LOOK, &done, false, |_| cancelled);
+                (2..4).for_each(|n| usual.look(LOOK, &computing(0, id, 100 * n), false, |_| cancelled));
+            }
+            assert!(expected.contains(&usual.taken(0)), "{cancelled}: {}", usual.taken(0));
+        }
     }
 
     #[test]
@@ -178,7 +213,7 @@ mod tests {
         let mut usual = Usual::default();
         let pages = Resource { gets: 40, ..Resource::quiet(Kind::Memory, 1_000) };
         let scene = Scene { resources: vec![pages], finished: vec![(1_000_000, 10)], ..Scene::default() };
-        usual.look(LOOK, &scene, true);
+        usual.look(LOOK, &scene, true, |_| false);
         assert_eq!(usual.taken(0), 4.0);
     }
 }

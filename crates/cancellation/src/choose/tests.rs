@@ -37,7 +37,7 @@ fn usual(scene: &Scene) -> Usual {
         scene.resources.iter().map(|r| Resource { gets: 1, ..Resource::quiet(r.kind, r.capacity) }).collect();
     let mut usual = Usual::default();
     let calm = Scene { resources: quiet, finished: vec![(1_000_000, 1_000)], ..Scene::default() };
-    usual.look(LOOK, &calm, true);
+    usual.look(LOOK, &calm, true, |_| false);
     usual
 }
 
@@ -133,7 +133,7 @@ fn nobody_is_to_blame_where_all_are_alike() {
         finished: vec![(1_000_000, 50)],
         ..Scene::default()
     };
-    usual.look(LOOK, &calm, true);
+    usual.look(LOOK, &calm, true, |_| false);
     let mut chooser = Chooser::default();
     chooser.look(&scene, known(&[0.9], &Rise::default(), &usual), Terms::default());
     assert!(chooser.candidates(LOOK, &scene, &usual, |_| false, None).is_empty());
@@ -147,7 +147,7 @@ fn who_waits_for_a_processor_may_hold_a_lock_for_longer() {
         let uses = vec![holding(0, 0, held_ms * 1_000_000)];
         let scene = Scene { tasks: vec![task(0)], resources: resources.clone(), uses, ..Scene::default() };
         let (mut chooser, mut usual) = (Chooser::default(), Usual::default());
-        usual.look(LOOK, &scene, false);
+        usual.look(LOOK, &scene, false, |_| false);
         chooser.look(&scene, known(&[0.9, processors], &Rise::default(), &usual), Terms::default());
         !chooser.candidates(LOOK, &scene, &usual, |_| false, None).is_empty()
     };
@@ -167,7 +167,7 @@ fn who_takes_far_more_than_usual_but_no_large_part_is_not_to_blame() {
         finished: vec![(1_000_000, 50)],
         ..Scene::default()
     };
-    usual.look(LOOK, &calm, true);
+    usual.look(LOOK, &calm, true, |_| false);
     let mut chooser = Chooser::default();
     chooser.look(&scene, known(&[0.9], &Rise::default(), &usual), Terms::default());
     assert_eq!(chooser.heavy().collect::<Vec<_>>(), [40.0]);
@@ -185,7 +185,7 @@ fn to_be_like_who_has_just_begun_is_to_take_more_than_usual_of_processors_and_fa
     let mut scene = Scene { tasks: vec![task(0)], resources: resources.to_vec(), ..Scene::default() };
     scene.finished = vec![(1_000_000, 10)];
     let mut usual = Usual::default();
-    usual.look(LOOK, &scene, true);
+    usual.look(LOOK, &scene, true, |_| false);
     // Of processors 1 ms is usual, of the lock 10.
     let alike = |locked_ms: u64, computed_ms: u64| {
         let computed =
@@ -210,7 +210,7 @@ fn who_takes_as_much_in_a_shorter_look_is_like_who_was_cancelled_if_it_has_been_
         Scene { tasks: vec![task(0), task(1)], resources, uses, ..Scene::default() }
     };
     let mut usual = Usual::default();
-    usual.look(LOOK, &two(0, 0), true);
+    usual.look(LOOK, &two(0, 0), true, |_| false);
     let (mut chooser, rise, long) = (Chooser::default(), Rise::default(), Nanos::from_millis(300));
     chooser.look(&two(300, 900), known(&[0.9], &rise, &usual), Terms::default());
     let scene = two(300, 900);
