@@ -24,8 +24,10 @@ use plimsoll_core::Nanos;
 use plimsoll_core::config::{Database, DatabaseKind};
 use serde_json::Value;
 
+use crate::clock as ours;
 use crate::server::backend::{Backend, State};
 use crate::server::chains::Pid;
+use crate::server::latency::OwnWait;
 use crate::server::slots::{self, What};
 use crate::server::stamp::Stamp;
 use crate::server::trust::certificates;
@@ -64,6 +66,7 @@ pub struct Search<const ELASTIC: bool> {
     warned: bool,
     figures: Figures,
     takings: Takings,
+    own_wait: OwnWait,
     /// Who was there at the last look.
     roots: HashMap<Pid, Root>,
 }
@@ -97,6 +100,7 @@ impl<const ELASTIC: bool> Adapter for Search<ELASTIC> {
             warned: false,
             figures: Figures::default(),
             takings: Takings::default(),
+            own_wait: OwnWait::default(),
             roots: HashMap::new(),
         })
     }
@@ -107,8 +111,12 @@ impl<const ELASTIC: bool> Adapter for Search<ELASTIC> {
     }
 
     async fn look(&mut self, _: Glance) -> Result<Seen, String> {
-        let (list, stats) =
-            tokio::try_join!(self.connection.get::<List>(LIST), self.beside.get::<Stats>(STATS))?;
+        let asked = ours::now();
+        let list = async {
+            let list = self.connection.get::<List>(LIST).await?;
+            Ok::<_, String>((list, ours::now().since(asked).0))
+        };
+        let ((list, took_ns), stats) = tokio::try_join!(list, self.beside.get::<Stats>(STATS))?;
         let node = stats.node()?;
         let (roots, parts) = list.sort(&self.node);
         let (at, began, requests) = (node.at(), node.began(), node.requests());
@@ -128,7 +136,7 @@ impl<const ELASTIC: bool> Adapter for Search<ELASTIC> {
             progress: self.roots.values().filter_map(|root| Some((root.id, root.progress?))).collect(),
             did: HashMap::new(),
             measured: self.takings.look(&ids, &parts, &change, self.processors),
-            paused: change.paused,
+            paused: self.own_wait.look(took_ns, change.elapsed_ns, change.paused),
             mean_ns: change.mean_ns,
         })
     }

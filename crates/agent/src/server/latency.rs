@@ -24,6 +24,10 @@ const RATE_S: f64 = 1.0;
 const MOST: f64 = 10.0;
 /// In how many steps at most the latencies are told of those who came during pauses, and what spreads them evenly over those.
 const STEPS: f64 = 20.0;
+/// A question that has waited takes so many times as long as usual, and so much longer in ns; over so many what is usual is averaged.
+const UNUSUAL: f64 = 2.0;
+const NOTICED_NS: f64 = 20e6;
+const QUESTIONS: f64 = 32.0;
 const GOLDEN: f64 = 0.618_033_988_749_895;
 
 /// A client's session at a look.
@@ -52,6 +56,27 @@ impl Pauses {
     /// So many, of so many ns together, in so many ns.
     pub fn of(count: u64, ns: u64, in_ns: u64) -> Pauses {
         Pauses { part: (ns as f64 / in_ns.max(1) as f64).min(1.0), each_ns: ns / count.max(1) }
+    }
+}
+
+/// What our own questions tell of a server that stands still before it tells of it itself. One that is answered at once otherwise, and now takes
+/// long, came while it did and waited for the rest; and so did who came after it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OwnWait {
+    usual_ns: Option<f64>,
+}
+
+impl OwnWait {
+    /// A question has taken so long, of which there is one in so many ns. Those pauses of which more is known are told: these, or what the
+    /// server `told`.
+    pub fn look(&mut self, took_ns: u64, in_ns: u64, told: Pauses) -> Pauses {
+        let took = took_ns as f64;
+        let usual = self.usual_ns.get_or_insert(took);
+        let beyond = took - UNUSUAL * *usual;
+        // Where it always takes as long, that is usual soon.
+        *usual += (took - *usual) / QUESTIONS;
+        let seen = Pauses::of(1, beyond.max(0.0) as u64, in_ns);
+        if beyond >= NOTICED_NS && in_ns > 0 && seen.part > told.part { seen } else { told }
     }
 }
 
@@ -344,6 +369,23 @@ mod tests {
             let all: u64 = ended.latencies.iter().map(|&(_, count)| count).sum();
             assert!(look == 50 || all <= 1, "{look}: {ended:?}");
         }
+    }
+
+    #[test]
+    fn a_question_that_takes_longer_than_usual_has_waited_for_the_end_of_a_pause() {
+        let (mut own, second, told) = (OwnWait::default(), 1_000 * MS as u64, Pauses::of(1, 1, 100));
+        let mut look = |took_ms: u64, told| own.look(took_ms * MS as u64 * 1_000, 1_000 * second, told);
+        assert_eq!(look(500, Pauses::default()), Pauses::default(), "nothing is known of what is usual");
+        (0..300).for_each(|_| _ = look(4, Pauses::default()));
+        assert_eq!(look(20, Pauses::default()), Pauses::default());
+        let seen = look(309, Pauses::default());
+        assert!(
+            (0.29..0.31).contains(&seen.part)
+                && (290 * MS..310 * MS).contains(&(seen.each_ns as i64 / 1_000))
+        );
+        assert_eq!(look(300, Pauses { part: 0.4, ..told }).part, 0.4, "the server knows of more");
+        (0..300).for_each(|_| _ = look(300, Pauses::default()));
+        assert_eq!(look(320, told), told, "it always takes so long");
     }
 
     #[test]
