@@ -112,11 +112,9 @@ impl<const ELASTIC: bool> Adapter for Search<ELASTIC> {
 
     async fn look(&mut self, _: Glance) -> Result<Seen, String> {
         let asked = ours::now();
-        let list = async {
-            let list = self.connection.get::<List>(LIST).await?;
-            Ok::<_, String>((list, ours::now().since(asked).0))
-        };
-        let ((list, took_ns), stats) = tokio::try_join!(list, self.beside.get::<Stats>(STATS))?;
+        let (list, stats) =
+            tokio::try_join!(self.connection.get::<List>(LIST), self.beside.get::<Stats>(STATS))?;
+        let took_ns = ours::now().since(asked).0;
         let node = stats.node()?;
         let (roots, parts) = list.sort(&self.node);
         let (at, began, requests) = (node.at(), node.began(), node.requests());
