@@ -40,6 +40,8 @@ const MOST_SHORT: f64 = 0.9;
 pub const LARGE_PART: f64 = 0.3;
 /// One of them takes no less than this part of what they take on average.
 pub const NO_LESS: f64 = 0.5;
+/// Who takes so many times what counts as far above what is usual is nobody's victim.
+const BEYOND_DOUBT: f64 = 3.0;
 /// Candidates that are told.
 pub const CANDIDATES: usize = 8;
 
@@ -105,8 +107,8 @@ struct Suspect {
     rows: u32,
 }
 
-/// What another one takes who is like one that was cancelled: [`NO_LESS`] of that, of a resource, both in a time and as a gain. Its victims
-/// may take as much in a time, as they have not got on; but they have not been at it for as long.
+/// What another one takes at least who is like one that was cancelled, of a resource. Its victims may take as much in a time, as they do not
+/// get on; but they have not been at it for as long.
 #[derive(Clone, Copy, Debug)]
 pub struct Alike {
     resource: u32,
@@ -117,10 +119,8 @@ pub struct Alike {
 impl Alike {
     fn is(&self, row: &Row, elapsed: Nanos) -> bool {
         // A hair less, as below.
-        let no_less = |is: f64, was: f64| is >= 0.999 * NO_LESS * was;
-        row.resource == self.resource
-            && no_less(f64::from(row.heavy), self.per_ns * elapsed.0 as f64)
-            && no_less(row.amount, self.amount)
+        let took = f64::from(row.heavy) >= 0.999 * self.per_ns * elapsed.0 as f64;
+        row.resource == self.resource && took && row.amount >= self.amount
     }
 }
 
@@ -312,8 +312,9 @@ impl Chooser {
             let Column { kind, far_above, .. } = self.columns[used.resource as usize];
             let above = if kind.is_held() { far_above } else { far_above / FAR_ABOVE };
             let amount = Gain::Future.amount(kind, to_come, used);
-            let per_ns = used.recent as f64 / elapsed.0 as f64;
-            (amount > above).then_some(Alike { resource: used.resource, per_ns, amount })
+            let per_ns = NO_LESS * used.recent as f64 / elapsed.0 as f64;
+            let least = (NO_LESS * amount).min(BEYOND_DOUBT * far_above);
+            (amount > above).then_some(Alike { resource: used.resource, per_ns, amount: least })
         })
     }
 
