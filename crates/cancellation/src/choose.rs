@@ -41,7 +41,7 @@ pub const LARGE_PART: f64 = 0.3;
 /// One of them takes no less than this part of what they take on average.
 pub const NO_LESS: f64 = 0.5;
 /// Who takes so many times what counts as far above what is usual is nobody's victim.
-const BEYOND_DOUBT: f64 = 3.0;
+const BEYOND_DOUBT: f64 = 2.0;
 /// Candidates that are told.
 pub const CANDIDATES: usize = 8;
 
