@@ -55,8 +55,6 @@ pub type Elasticsearch = Search<true>;
 /// A connection to a node of either; what they answer hardly differs.
 pub struct Search<const ELASTIC: bool> {
     connection: Connection,
-    /// For what is asked at the same time: of a node that stands still again and again, each answer may take a standstill.
-    beside: Connection,
     target: Target,
     /// The node's name for itself.
     node: String,
@@ -88,11 +86,9 @@ impl<const ELASTIC: bool> Adapter for Search<ELASTIC> {
         let version = version(&connection.get("/").await?, ELASTIC)?;
         let (node, processors) = node(&connection.get(NODE).await?)?;
         let powerless = powerless(&mut connection, target, &node).await?;
-        let beside = Connection::open(target).await?;
         log::info!(version:% = version, user:% = target.user(), node:%, processors; "a search engine");
         Ok(Search {
             connection,
-            beside,
             target: target.clone(),
             node,
             processors,
@@ -112,8 +108,8 @@ impl<const ELASTIC: bool> Adapter for Search<ELASTIC> {
 
     async fn look(&mut self, _: Glance) -> Result<Seen, String> {
         let asked = ours::now();
-        let (list, stats) =
-            tokio::try_join!(self.connection.get::<List>(LIST), self.beside.get::<Stats>(STATS))?;
+        let list: List = self.connection.get(LIST).await?;
+        let stats: Stats = self.connection.get(STATS).await?;
         let took_ns = ours::now().since(asked).0;
         let node = stats.node()?;
         let (roots, parts) = list.sort(&self.node);
