@@ -187,17 +187,18 @@ impl<S: Source> Watch<S> {
         self.incident.observe(now, self.promise.mode, &self.scene, &decision, &mut notes);
         // First what matters, then what is told of it: a server in trouble may take long to say who is who.
         let mut sent = None;
-        if let Some((task, resource)) = notes.iter().find_map(Note::cancels) {
+        let cancel = notes.iter().find_map(Note::cancels);
+        if let Some((task, resource)) = cancel {
             sent = Some(self.send(task, resource, &decision).await);
         }
         if notes.iter().any(Note::names_candidates) {
             // Whoever has just been told to end may be gone, and has been asked about.
-            let asked = decision.cancel.filter(|_| sent.is_some()).map(|(task, _)| task);
             let candidates = decision.candidates.iter().map(|candidate| candidate.task);
-            self.learn(&candidates.filter(|&task| Some(task) != asked).collect::<Vec<_>>()).await;
+            let others = candidates.filter(|&task| cancel.is_none_or(|(asked, _)| asked != task));
+            self.learn(&others.collect::<Vec<_>>()).await;
         }
         for &note in &notes {
-            self.carry_out(note, &decision, sent.take_if(|_| note.cancels().is_some())).await;
+            self.carry_out(note, &decision, &mut sent).await;
         }
         for &again in &decision.again {
             self.source.again(again);
@@ -212,7 +213,7 @@ impl<S: Source> Watch<S> {
         if self.reliever.awaits_an_end() { wait.min(self.promise.budget.interval.into()) } else { wait }
     }
 
-    async fn carry_out(&mut self, note: Note, decision: &Decision, sent: Option<(String, Sent)>) {
+    async fn carry_out(&mut self, note: Note, decision: &Decision, sent: &mut Option<(String, Sent)>) {
         match note {
             Note::Overload => self.overload(decision),
             Note::Regular => {
@@ -222,7 +223,7 @@ impl<S: Source> Watch<S> {
                 self.events.tell(&event);
             }
             Note::Cancel { task, resource } => {
-                if let Some((reason, sent)) = sent {
+                if let Some((reason, sent)) = sent.take() {
                     self.cancelled(task, resource, reason, sent, decision);
                 }
             }

@@ -24,11 +24,11 @@ const RATE_S: f64 = 1.0;
 const MOST: f64 = 10.0;
 /// In how many steps at most the latencies are told of those who came during pauses, and what spreads them evenly over those.
 const STEPS: f64 = 20.0;
+const GOLDEN: f64 = 0.618_033_988_749_895;
 /// A question that has waited takes so many times as long as usual, and so much longer in ns; over so many what is usual is averaged.
 const UNUSUAL: f64 = 2.0;
 const NOTICED_NS: f64 = 20e6;
 const QUESTIONS: f64 = 32.0;
-const GOLDEN: f64 = 0.618_033_988_749_895;
 
 /// A client's session at a look.
 #[derive(Clone, Copy, Debug)]
