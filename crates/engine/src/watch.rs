@@ -1,18 +1,20 @@
 //! One source being watched: look, decide, tell, act, over and over.
 
+mod promise;
+mod wording;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
-use plimsoll_cancellation::decision::{Candidate, Decision, Outcome, Restraint, State};
-use plimsoll_cancellation::{Kind, Reliever, Scene, Terms};
+use plimsoll_cancellation::decision::{Decision, Outcome, Restraint, State};
+use plimsoll_cancellation::{Kind, Reliever, Scene};
 use plimsoll_core::Nanos;
-use plimsoll_core::Slo;
-use plimsoll_core::config::{App, CancelBudget, Mode};
+use plimsoll_core::config::Mode;
 use tokio::time::sleep;
 
 use crate::clock;
 use crate::ease::Sentry;
-use crate::event::{CandidateWords, Event, LateWords, What, contention, gains, rounded};
+use crate::event::{Event, LateWords, What, contention};
 use crate::events::Events;
 use crate::incident::{Incident, Note};
 use crate::record::Recorder;
@@ -20,45 +22,12 @@ use crate::retry::Retry;
 use crate::source::{Sent, Source, Trouble, Words};
 use crate::status::{Board, Watched};
 
+pub use promise::{Promise, terms};
+
 /// An error that goes on is told again after so long.
 const AGAIN: Nanos = Nanos::from_secs(60);
 /// How often the status is written while nothing happens.
 const NOTED: Nanos = Nanos::from_millis(500);
-/// Tasks whose words are kept.
-const REMEMBERED: usize = 256;
-
-/// What a source is held to.
-pub struct Promise {
-    /// The name in the config.
-    pub app: String,
-    /// The name in the status, where several sources share one in the config.
-    pub name: String,
-    /// What kind of source it is.
-    pub source: &'static str,
-    /// The objective.
-    pub slo: Slo,
-    /// Whether tasks are cancelled.
-    pub mode: Mode,
-    /// How much.
-    pub budget: CancelBudget,
-    /// Who is told to ease off while nobody is to blame.
-    pub sentry: Option<Sentry>,
-}
-
-impl Promise {
-    /// What an application's ledger is held to, under this name in the status.
-    pub fn of_app(app: &App, name: &str, sentry: Option<&Sentry>) -> Promise {
-        Promise {
-            app: app.name.clone(),
-            name: name.to_owned(),
-            source: "ledger",
-            slo: app.slo.clone(),
-            mode: app.mode,
-            budget: app.budget.clone(),
-            sentry: sentry.and_then(|sentry| sentry.of_pool(app.pool.as_deref()?)),
-        }
-    }
-}
 
 /// Where what happens is told.
 #[derive(Clone)]
@@ -71,18 +40,6 @@ pub struct Outlets {
     pub recorder: Option<Recorder>,
     /// The sentry in front, if there is one in the config.
     pub sentry: Option<Sentry>,
-}
-
-/// The engine's terms for a promise.
-pub fn terms(slo: &Slo, budget: &CancelBudget) -> Terms {
-    let mut terms = Terms::new(slo.clone());
-    terms.budget = plimsoll_cancellation::budget::Terms {
-        interval: budget.interval,
-        rate_per_s: budget.rate.per_s,
-        ratio: budget.ratio,
-        burst: f64::from(budget.burst),
-    };
-    terms
 }
 
 /// A source and all that is known of it.
@@ -262,16 +219,6 @@ impl<S: Source> Watch<S> {
         }
     }
 
-    fn outcome_word(&self, outcome: Option<Outcome>) -> &'static str {
-        match outcome {
-            Some(Outcome::Cancelled) => "cancelled",
-            Some(Outcome::Finished) => "finished",
-            Some(Outcome::Failed) => "failed",
-            None if self.promise.mode == Mode::Enforce && self.source.is_silent() => "cancelled",
-            None => "by_itself",
-        }
-    }
-
     fn overload(&mut self, decision: &Decision) {
         self.status.overloads += 1;
         let first = decision.candidates.first().map(|first| first.task);
@@ -333,28 +280,6 @@ impl<S: Source> Watch<S> {
         self.events.tell(&event);
     }
 
-    /// Why a task is cancelled, in words.
-    fn reason(&self, task: u64, resource: u32, decision: &Decision) -> String {
-        let gain = decision.candidates.iter().find(|candidate| candidate.task == task);
-        let gain = gain.and_then(|c| c.gains.iter().find(|&&(r, _)| r == resource)).map_or(0.0, |&(_, g)| g);
-        let lost = decision.contention.get(resource as usize).copied().unwrap_or(0.0);
-        let held_up = self.known.get(&task).and_then(|words| words.about.holds_up);
-        let mut reason = format!(
-            "{:.0} % of the requests' time is lost to {}, and ",
-            100.0 * lost,
-            self.source.resource(resource)
-        );
-        match held_up {
-            Some(others) if others > 0 => reason += &format!("it holds up {others} others"),
-            _ => reason += &format!("{:.0} % of what is still to be used of it is its own", 100.0 * gain),
-        }
-        if let Some(late) = decision.late {
-            let late = LateWords::from(late);
-            reason += &format!("; {} % of requests take longer than {} ms", late.late_pct, late.limit_ms);
-        }
-        reason
-    }
-
     /// What became of a cancellation, as the source said.
     fn came_of(&mut self, task: u64, outcome: Outcome, why: Option<String>) {
         if outcome == Outcome::Failed {
@@ -369,63 +294,6 @@ impl<S: Source> Watch<S> {
         self.reliever.outcome(task, outcome);
         if let Some((recorder, watch)) = &self.recorded {
             recorder.outcome(*watch, task, outcome);
-        }
-    }
-
-    fn event(&self, what: What, decision: &Decision, reason: String) -> Event {
-        let mut event = Event::new(what, &self.promise.app, reason);
-        event.late = decision.late.map(LateWords::from);
-        event.contention = contention(decision, |index| self.named(index));
-        event
-    }
-
-    fn about(
-        &self,
-        what: What,
-        task: u64,
-        resource: Option<u32>,
-        reason: String,
-        decision: &Decision,
-    ) -> Event {
-        let mut event = self.event(what, decision, reason);
-        match self.known.get(&task) {
-            Some(words) => {
-                (event.task, event.pid, event.about) =
-                    (Some(words.name.clone()), words.pid, Some(words.about.clone()));
-            }
-            None => event.task = Some(format!("task {task}")),
-        }
-        event.resource = resource.map(|index| self.source.resource(index));
-        event
-    }
-
-    fn named(&self, index: u32) -> (String, &'static str) {
-        let kind = self.scene.resources.get(index as usize).map_or("", |resource| resource.kind.as_str());
-        (self.source.resource(index), kind)
-    }
-
-    /// Asks for the words of tasks, while they are still there.
-    async fn learn(&mut self, tasks: &[u64]) {
-        if self.known.len() > REMEMBERED {
-            self.known.clear();
-        }
-        let words = self.source.words(tasks).await;
-        self.known.extend(tasks.iter().copied().zip(words));
-    }
-
-    fn candidates(&self, decision: &Decision) -> Vec<CandidateWords> {
-        decision.candidates.iter().map(|candidate| self.candidate(candidate)).collect()
-    }
-
-    fn candidate(&self, candidate: &Candidate) -> CandidateWords {
-        let Words { name, pid, about } = self.known.get(&candidate.task).cloned().unwrap_or_default();
-        CandidateWords {
-            task: if name.is_empty() { format!("task {}", candidate.task) } else { name },
-            pid,
-            score: rounded(candidate.score),
-            cancellable: candidate.cancellable,
-            gains: gains(candidate, |index| self.source.resource(index)),
-            about,
         }
     }
 

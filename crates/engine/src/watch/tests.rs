@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use plimsoll_cancellation::{Resource, Task, Use};
-use plimsoll_core::Percentile;
-use plimsoll_core::config::Rate;
+use plimsoll_core::config::{CancelBudget, Rate};
+use plimsoll_core::{Percentile, Slo};
 
 use super::*;
 use crate::event::What;
