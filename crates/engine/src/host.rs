@@ -135,21 +135,38 @@ impl Host {
 
 /// Whether this process is one of this host that began at that time of day (seconds since 1970), and may be read.
 pub fn is_here(pid: u32, began_s: f64) -> bool {
-    began(pid, began_s) && counters(Process::whole(pid)).is_some()
+    let process = Process::whole(pid);
+    began(process, began_s) && counters(process).is_some()
 }
 
-/// Whether this process is one of this host that began at that time of day.
-pub fn began(pid: u32, began_s: f64) -> bool {
-    let Some(after_s) = Process::whole(pid).began_s() else { return false };
-    let Some(booted_s) = booted_s() else { return false };
-    // Another process with this number would have begun at another time; the server stamps a backend a little after its fork.
-    (booted_s + after_s - began_s).abs() < 2.0
+/// Whether this process or thread is one of this host that began at that time of day.
+pub fn began(process: Process, began_s: f64) -> bool {
+    // Another with this number would have begun at another time; the server stamps a backend a little after its fork.
+    began_at(process).is_some_and(|at_s| (at_s - began_s).abs() < 2.0)
+}
+
+/// At what time of day a process or thread of this host began, in seconds since 1970; nothing where there is none.
+pub fn began_at(process: Process) -> Option<f64> {
+    Some(booted_s()? + process.began_s()?)
 }
 
 /// Threads of a process, so many at most.
 pub fn threads(pid: u32, most: usize) -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).take(most).collect()
+}
+
+/// The first of the threads of a process, among so many, that goes by this name, of which the kernel keeps 15 bytes.
+pub fn thread_named(pid: u32, name: &str, most: usize) -> Option<Process> {
+    let mut all = threads(pid, most).into_iter().map(|tid| Process { pid, tid: Some(tid) });
+    all.find(|thread| thread.file("comm").is_some_and(|comm| comm.trim_end() == name))
+}
+
+/// How long a process or thread has had a processor, and how long it could have run and had none, in ns; nothing where it is gone. Anybody may ask.
+pub fn ran_and_queued_ns(process: Process) -> Option<(u64, u64)> {
+    let schedstat = process.file("schedstat")?;
+    let mut times = schedstat.split_ascii_whitespace().map(|word| word.parse().unwrap_or(0));
+    Some((times.next()?, times.next()?))
 }
 
 /// Whether a process or thread sleeps so that nothing but a disk can wake it.
@@ -179,19 +196,13 @@ fn booted_s() -> Option<f64> {
 }
 
 fn counters(process: Process) -> Option<Counters> {
-    let schedstat = process.file("schedstat")?;
+    let (ran_ns, queued_ns) = ran_and_queued_ns(process)?;
     let io = process.file("io")?;
-    let mut times = schedstat.split_ascii_whitespace().map(|word| word.parse().unwrap_or(0));
     let field = |name: &str| -> u64 {
         let line = io.lines().find_map(|line| line.strip_prefix(name));
         line.and_then(|rest| rest.trim_start_matches(':').trim().parse().ok()).unwrap_or(0)
     };
-    Some(Counters {
-        ran_ns: times.next()?,
-        queued_ns: times.next()?,
-        read: field("rchar"),
-        written: field("wchar"),
-    })
+    Some(Counters { ran_ns, queued_ns, read: field("rchar"), written: field("wchar") })
 }
 
 #[cfg(test)]
@@ -229,7 +240,7 @@ mod tests {
         let pid = std::process::id();
         assert!(!is_here(pid, 0.0));
         assert!(!is_here(u32::MAX, 0.0));
-        assert!(is_here(pid, booted_s().unwrap() + Process::whole(pid).began_s().unwrap()));
+        assert!(is_here(pid, began_at(Process::whole(pid)).unwrap()));
     }
 
     #[test]

@@ -5,13 +5,15 @@
 //! | `connect` | the connection, and what its errors say |
 //! | `tasks` | who has begun what, and who works for them |
 //! | `figures` | what the node counts |
-//! | `takings` | from both: who has what of its threads, its processors and its heap |
+//! | `standstill` | how it stands still to collect garbage, as the kernel sees it where it is on this host |
+//! | `takings` | from all of them: who has what of its threads, its processors and its heap |
 //! | `words` | tasks as they may be told |
 //! | `solr` | what Solr is asked, and what it and the sentry answer |
 
 mod connect;
 mod figures;
 mod solr;
+mod standstill;
 mod takings;
 mod tasks;
 mod words;
@@ -36,6 +38,7 @@ use crate::server::{Adapter, Glance, Seen, Told};
 use self::connect::{Connection, Target};
 use self::figures::{Figures, STATS, Stats};
 pub use self::solr::Solr;
+use self::standstill::Standstill;
 use self::takings::Takings;
 use self::tasks::{LIST, List, Root};
 
@@ -64,6 +67,8 @@ pub struct Search<const ELASTIC: bool> {
     warned: bool,
     figures: Figures,
     takings: Takings,
+    /// How it stands still, if it is on this host; otherwise, what our own questions tell of that.
+    standstill: Option<Standstill>,
     own_wait: OwnWait,
     /// Who was there at the last look.
     roots: HashMap<Pid, Root>,
@@ -81,12 +86,14 @@ impl<const ELASTIC: bool> Adapter for Search<ELASTIC> {
         target(settings, PORT, tls_ca.as_deref())
     }
 
-    async fn connect(target: &Target, _: Nanos) -> Result<Search<ELASTIC>, String> {
+    async fn connect(target: &Target, now: Nanos) -> Result<Search<ELASTIC>, String> {
         let mut connection = Connection::open(target).await?;
         let version = version(&connection.get("/").await?, ELASTIC)?;
-        let (node, processors) = node(&connection.get(NODE).await?)?;
+        let About { node, processors, process, serial } = about(&connection.get(NODE).await?)?;
         let powerless = powerless(&mut connection, target, &node).await?;
-        log::info!(version:% = version, user:% = target.user(), node:%, processors; "a search engine");
+        let standstill = process.and_then(|(pid, began_s)| Standstill::find(pid, began_s, serial, now));
+        let here = standstill.is_some();
+        log::info!(version:% = version, user:% = target.user(), node:%, processors, here; "a search engine");
         Ok(Search {
             connection,
             target: target.clone(),
@@ -96,6 +103,7 @@ impl<const ELASTIC: bool> Adapter for Search<ELASTIC> {
             warned: false,
             figures: Figures::default(),
             takings: Takings::default(),
+            standstill,
             own_wait: OwnWait::default(),
             roots: HashMap::new(),
         })
@@ -114,7 +122,13 @@ impl<const ELASTIC: bool> Adapter for Search<ELASTIC> {
         let node = stats.node()?;
         let (roots, parts) = list.sort(&self.node);
         let (at, began, requests) = (node.at(), node.began(), node.requests());
-        let change = self.figures.look(node);
+        let mut change = self.figures.look(node);
+        let stood = self.standstill.as_mut().and_then(|seen| seen.look(ours::now(), change.paused));
+        change.paused = stood.unwrap_or(change.paused);
+        let paused = match stood {
+            Some(stood) => stood,
+            None => self.own_wait.look(took_ns, change.elapsed_ns, change.paused),
+        };
         let before = std::mem::take(&mut self.roots);
         let new = roots.iter().filter(|root| !before.contains_key(&root.id)).count() as u64;
         self.roots = roots.into_iter().map(|root| (root.id, root)).collect();
@@ -130,7 +144,7 @@ impl<const ELASTIC: bool> Adapter for Search<ELASTIC> {
             progress: self.roots.values().filter_map(|root| Some((root.id, root.progress?))).collect(),
             did: HashMap::new(),
             measured: self.takings.look(&ids, &parts, &change, self.processors),
-            paused: self.own_wait.look(took_ns, change.elapsed_ns, change.paused),
+            paused,
             mean_ns: change.mean_ns,
         })
     }
@@ -190,7 +204,12 @@ fn target(settings: &Database, port: u16, tls_ca: Option<&Path>) -> Result<Targe
 }
 
 /// What is asked of the node when it is connected to.
-const NODE: &str = "/_nodes/_local/os?filter_path=nodes.*.os.allocated_processors";
+const NODE: &str = "/_nodes/_local/os,process,jvm\
+    ?filter_path=nodes.*.os.allocated_processors,nodes.*.process.id,nodes.*.jvm.start_time_in_millis,\
+    nodes.*.jvm.gc_collectors";
+
+/// What the serial collector is called where it collects what is old.
+const SERIAL: &str = "MarkSweepCompact";
 
 fn cancel(node: &str, id: Pid) -> String {
     format!("/_tasks/{node}:{id}/_cancel")
@@ -219,13 +238,32 @@ fn version(said: &Value, elastic: bool) -> Result<String, String> {
     Ok(format!("{name} {number}"))
 }
 
-/// The node's name for itself, and its processors.
-fn node(said: &Value) -> Result<(String, u64), String> {
+/// What a node says of itself.
+#[derive(Debug, PartialEq)]
+struct About {
+    /// Its name for itself.
+    node: String,
+    processors: u64,
+    /// Its process, and when its JVM began, in seconds since 1970.
+    process: Option<(u32, f64)>,
+    /// Whether it collects garbage on one thread.
+    serial: bool,
+}
+
+fn about(said: &Value) -> Result<About, String> {
     let (node, facts) = said["nodes"]
         .as_object()
         .and_then(|nodes| nodes.iter().next())
         .ok_or("the node says nothing of itself")?;
-    Ok((node.clone(), facts["os"]["allocated_processors"].as_u64().unwrap_or(1).max(1)))
+    let pid = facts["process"]["id"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+    let began_ms = facts["jvm"]["start_time_in_millis"].as_f64();
+    let collectors = facts["jvm"]["gc_collectors"].as_array();
+    Ok(About {
+        node: node.clone(),
+        processors: facts["os"]["allocated_processors"].as_u64().unwrap_or(1).max(1),
+        process: pid.zip(began_ms.map(|ms| ms / 1e3)),
+        serial: collectors.is_some_and(|names| names.iter().any(|name| name == SERIAL)),
+    })
 }
 
 /// Why nothing can be cancelled, if so. It is found out with a task that never was.

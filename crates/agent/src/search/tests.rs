@@ -23,7 +23,7 @@ type Agent = conformance::Agent<OpenSearch>;
 
 const OPENSEARCH: &str = r#"{"name":"n","version":{"distribution":"opensearch","number":"3.8.0"}}"#;
 const ELASTICSEARCH: &str = r#"{"name":"n","version":{"number":"7.10.2","build_flavor":"oss"}}"#;
-const NODES: &str = r#"{"nodes":{"n1":{"os":{"allocated_processors":2}}}}"#;
+const NODES: &str = r#"{"nodes":{"n1":{"os":{"allocated_processors":2},"process":{"id":0},"jvm":{"start_time_in_millis":1700000000500,"gc_collectors":["Copy","MarkSweepCompact"]}}}}"#;
 const NO_SUCH_TASK: &str = r#"{"node_failures":[{"type":"failed_node_exception","caused_by":{"type":"resource_not_found_exception"}}]}"#;
 const SEARCHES: &str = r#"{"tasks":[
     {"id":7,"action":"indices:data/read/search","start_time_in_millis":1700000000500,"running_time_in_nanos":500000000,"cancellable":true},
@@ -171,6 +171,16 @@ fn another_product_is_told_its_table() {
     let old = serde_json::json!({ "version": { "number": "6.8.23" } });
     assert!(version(&old, true).unwrap_err().contains("7.10 is the oldest"));
     assert!(version(&Value::Null, true).unwrap_err().contains("neither"));
+}
+
+#[test]
+fn a_node_says_who_it_is_and_which_process() {
+    let node = about(&serde_json::from_str(NODES).unwrap()).unwrap();
+    let process = Some((0, 1_700_000_000.5));
+    assert_eq!(node, About { node: "n1".to_owned(), processors: 2, process, serial: true });
+    let silent = about(&serde_json::json!({ "nodes": { "n2": {} } })).unwrap();
+    assert_eq!(silent, About { node: "n2".to_owned(), processors: 1, process: None, serial: false });
+    assert!(about(&Value::Null).is_err());
 }
 
 fn settings<A: Adapter>(at: &str, more: &str) -> config::Database {

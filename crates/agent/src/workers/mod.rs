@@ -267,7 +267,7 @@ fn powerless(threaded: bool, worker: &Worker) -> Option<String> {
     }
     let number = i32::try_from(worker.pid).ok().and_then(Number::from_raw)?;
     match test_kill_process(number) {
-        Ok(()) if host::began(worker.pid, began_s(worker)) => None,
+        Ok(()) if host::began(Process::whole(worker.pid), began_s(worker)) => None,
         Err(Errno::PERM) => {
             Some("its workers are another user's; run the agent as root, or as their user".to_owned())
         }
