@@ -165,17 +165,18 @@ impl Costs {
     }
 
     /// How far off that may be, as a part of it: a mix that was never seen is known as little as who has more of it than before.
-    pub fn unsure(&self, flows: impl Iterator<Item = f64> + Clone) -> f64 {
-        let n = self.cost.len();
-        if self.covariance.len() != n * n {
-            return 0.0;
-        }
-        let work = || flows.clone().zip(&self.base).map(|(flow, base)| flow * base);
-        let expected: f64 = work().zip(&self.cost).map(|(work, cost)| work * cost).sum();
-        let of_row = |row: &[f64]| work().zip(row).map(|(work, with)| work * with).sum::<f64>();
-        let variance: f64 =
-            self.covariance.chunks_exact(n.max(1)).zip(work()).map(|(row, work)| work * of_row(row)).sum();
-        if expected > 0.0 { variance.max(0.0).sqrt() / expected } else { 0.0 }
+    pub fn unsure(&mut self, flows: impl Iterator<Item = f64>) -> f64 {
+        let anybody = self.shares(flows);
+        let expected = dot(&self.share, &self.cost);
+        if anybody && expected > 0.0 { self.variance().max(0.0).sqrt() / expected } else { 0.0 }
+    }
+
+    /// The square of how far off the mean of a call may be, in units of `unit`, where the work is shared like that; and how far each goes with it,
+    /// in `gain`.
+    fn variance(&mut self) -> f64 {
+        self.gain.clear();
+        self.gain.extend(self.covariance.chunks_exact(self.share.len()).map(|row| dot(row, &self.share)));
+        dot(&self.gain, &self.share)
     }
 
     /// Learns from a sample of a step in which callers called so often.
@@ -201,10 +202,8 @@ impl Costs {
                 self.covariance[a * n + b] += sample.seconds * (DRIFT + each);
             }
         }
-        self.gain.clear();
-        self.gain.extend(self.covariance.chunks_exact(n).map(|row| dot(row, &self.share)));
         let noise = expected * expected * (INEXACT + SCATTER / sample.calls.max(1.0));
-        let variance = dot(&self.gain, &self.share) + noise;
+        let variance = self.variance() + noise;
         let surprise = mean / unit - expected;
         let (up, ratio) = (surprise > 0.0, mean / unit / expected);
         if ratio.max(1.0 / ratio) > 1.0 + OFF && surprise.abs() > 2.5 * variance.sqrt() {
@@ -246,18 +245,19 @@ impl Costs {
         }
     }
 
-    /// What part of the work is for whom; of as many calls of each where nobody called.
-    fn shares(&mut self, flows: impl Iterator<Item = f64>) {
+    /// What part of the work is for whom; of as many calls of each where nobody called. Whether anybody did.
+    fn shares(&mut self, mut flows: impl Iterator<Item = f64>) -> bool {
         self.share.clear();
         if self.apis.is_empty() {
             self.share.push(1.0);
             self.work = 1.0;
-            return;
+            return flows.any(|flow| flow > 0.0);
         }
         self.share.extend(flows.take(self.cost.len()));
         self.share.resize(self.cost.len(), 0.0);
         let mut calls: f64 = self.share.iter().sum();
-        if calls <= 0.0 {
+        let anybody = calls > 0.0;
+        if !anybody {
             self.share.fill(1.0);
             calls = self.share.len() as f64;
         }
@@ -265,6 +265,7 @@ impl Costs {
         let work: f64 = self.share.iter().sum();
         self.share.iter_mut().for_each(|share| *share /= work);
         self.work = work / calls;
+        anybody
     }
 }
 

@@ -91,16 +91,26 @@ impl Model {
     pub(super) fn be_careful(&mut self, view: &View<'_>, rates: &Rates) -> bool {
         let columns = self.plan.demands.iter().enumerate();
         columns.for_each(|(column, demand)| self.place[demand.api.index()] = column as u32);
-        let mut is_less = false;
-        for (row, touched) in self.touched.iter().enumerate().filter(|(_, row)| view.knows(row.service)) {
+        let (mut is_less, mut flows) = (false, std::mem::take(&mut self.flows));
+        for row in 0..self.touched.len() {
+            let touched = self.touched[row];
+            if !view.knows(touched.service) {
+                continue;
+            }
             let users = view.topology.users(touched.service).iter();
-            let comes = users.clone().map(|&(api, calls)| calls * self.apis[api.index()].admitted);
-            let planned = users.map(|&(api, calls)| {
+            flows.clear();
+            flows.extend(users.clone().map(|&(api, calls)| {
                 let rate = self.plan.rates.get(self.place[api.index()] as usize);
                 calls * rate.copied().unwrap_or_else(|| self.comes(api, rates.get(api)))
-            });
-            let service = &self.services[touched.service.index()];
-            let more = CAREFUL * (service.unsure(planned) - service.unsure(comes).max(SURELY)).max(0.0);
+            }));
+            let service = &mut self.services[touched.service.index()];
+            let planned = service.unsure(&flows);
+            let mut more = 0.0;
+            if planned > SURELY {
+                flows.clear();
+                flows.extend(users.map(|&(api, calls)| calls * self.apis[api.index()].admitted));
+                more = CAREFUL * (planned - service.unsure(&flows).max(SURELY)).max(0.0);
+            }
             let others = touched.others.max(0.0);
             let least = if service.held { 0.0 } else { touched.now };
             let rhs = &mut self.plan.rhs[row];
@@ -108,6 +118,7 @@ impl Model {
             is_less |= room < *rhs;
             *rhs = rhs.min(room);
         }
+        self.flows = flows;
         self.plan.demands.iter().for_each(|demand| self.place[demand.api.index()] = NOWHERE);
         is_less
     }

@@ -180,8 +180,8 @@ impl Service {
     }
 
     /// How far off the load may be, as a part of it, where callers call so often.
-    pub fn unsure(&self, flows: impl Iterator<Item = f64> + Clone) -> f64 {
-        self.costs.unsure(flows)
+    pub fn unsure(&mut self, flows: &[f64]) -> f64 {
+        self.costs.unsure(flows.iter().copied())
     }
 
     /// How many times what is known the load may be, by what was seen but once.
