@@ -108,19 +108,24 @@ struct Suspect {
 }
 
 /// What another one takes at least who is like one that was cancelled, of a resource. Its victims may take as much in a time, as they do not
-/// get on; but they have not been at it for as long.
+/// get on; but they have not been at it for as long. Who takes far more than is usual may be one of those it came with, but not where it came
+/// later: to work off what has waited takes long, too.
 #[derive(Clone, Copy, Debug)]
 pub struct Alike {
     resource: u32,
     per_ns: f64,
+    /// Until when such as it came, and what those take in all; and those who came later.
+    until: Nanos,
     amount: f64,
+    later: f64,
 }
 
 impl Alike {
-    fn is(&self, row: &Row, elapsed: Nanos) -> bool {
+    fn is(&self, task: &Task, row: &Row, elapsed: Nanos) -> bool {
         // A hair less, as below.
         let took = f64::from(row.heavy) >= 0.999 * self.per_ns * elapsed.0 as f64;
-        row.resource == self.resource && took && row.amount >= self.amount
+        let least = if task.started_ns > self.until.0 { self.later } else { self.amount };
+        row.resource == self.resource && took && row.amount >= least
     }
 }
 
@@ -287,7 +292,7 @@ impl Chooser {
                 let task = &scene.tasks[suspect.task as usize];
                 let blamed = |row: &Row| {
                     let took = f64::from(row.heavy);
-                    let is_alike = alike.is_none_or(|some| some.iter().any(|one| one.is(row, elapsed)));
+                    let is_alike = alike.is_none_or(|some| some.iter().any(|one| one.is(task, row, elapsed)));
                     took > 0.0 && took >= self.columns[row.resource as usize].blamed_from && is_alike
                 };
                 if rows.iter().any(blamed) && !spared(task.id) {
@@ -300,10 +305,11 @@ impl Chooser {
 
     /// What it takes to be like this task, by what that took in the last `elapsed`: something of each resource of which it was to take far
     /// more than is usual. Some of those may not be contended yet; and of what is not held for a time, more than is usual is enough, as
-    /// who has just begun has not taken much of it.
+    /// who has just begun has not taken much of it. `until` is when the first was cancelled of those of which this may be one.
     pub fn alike<'a>(
         &'a self,
         elapsed: Nanos,
+        until: Nanos,
         task: &Task,
         uses: impl Iterator<Item = &'a Use> + 'a,
     ) -> impl Iterator<Item = Alike> {
@@ -313,8 +319,9 @@ impl Chooser {
             let above = if kind.is_held() { far_above } else { far_above / FAR_ABOVE };
             let amount = Gain::Future.amount(kind, to_come, used);
             let per_ns = NO_LESS * used.recent as f64 / elapsed.0 as f64;
-            let least = (NO_LESS * amount).min(BEYOND_DOUBT * far_above);
-            (amount > above).then_some(Alike { resource: used.resource, per_ns, amount: least })
+            let later = NO_LESS * amount;
+            let least = later.min(BEYOND_DOUBT * far_above);
+            (amount > above).then_some(Alike { resource: used.resource, per_ns, until, amount: least, later })
         })
     }
 

@@ -68,7 +68,8 @@ struct Ending {
     /// When it was last seen, and for how long it held what then.
     seen: Nanos,
     held: Vec<(usize, u64)>,
-    /// Who is like it.
+    /// When the first was cancelled of those that one after the other had an effect, and who is like this one.
+    first: Nanos,
     alike: Vec<Alike>,
     gone: bool,
     /// The application could not cancel it.
@@ -243,6 +244,8 @@ impl Reliever {
         }
         self.decision.cancel = Some((best.task, self.chooser.held_up(best)));
         self.budget.spend(now);
+        let first = self.endings.iter().filter(|ending| ending.settles(now)).map(|ending| ending.first).min();
+        let first = first.unwrap_or(now);
         let task = scene.tasks.iter().find(|task| task.id == best.task).expect("a candidate is in the scene");
         if task.rerunnable {
             self.decision.again.extend(self.cancelled.push(now, task));
@@ -252,7 +255,8 @@ impl Reliever {
             since: now,
             seen: now,
             held: Vec::new(),
-            alike: self.chooser.alike(elapsed, task, uses_of(scene, best.task)).collect(),
+            first,
+            alike: self.chooser.alike(elapsed, first, task, uses_of(scene, best.task)).collect(),
             gone: false,
             failed: false,
         });

@@ -194,7 +194,10 @@ fn to_be_like_who_has_just_begun_is_to_take_more_than_usual_of_processors_and_fa
         let mut chooser = Chooser::default();
         let scene = Scene { uses: uses.clone(), ..scene.clone() };
         chooser.look(&scene, known(&[0.9, 0.9], &Rise::default(), &usual), Terms::default());
-        chooser.alike(LOOK, &scene.tasks[0], uses.iter()).map(|alike| alike.resource).collect::<Vec<_>>()
+        chooser
+            .alike(LOOK, Nanos::ZERO, &scene.tasks[0], uses.iter())
+            .map(|alike| alike.resource)
+            .collect::<Vec<_>>()
     };
     assert_eq!(alike(600, 2), [0, 1]);
     assert_eq!(alike(40, 2), [1], "it is locked for long, but not for far longer than usual");
@@ -214,13 +217,17 @@ fn who_takes_as_much_in_a_shorter_look_is_like_who_was_cancelled_if_it_has_been_
     let (mut chooser, rise, long) = (Chooser::default(), Rise::default(), Nanos::from_millis(300));
     chooser.look(&two(300, 900), known(&[0.9], &rise, &usual), Terms::default());
     let scene = two(300, 900);
-    let alike: Vec<_> = chooser.alike(long, &scene.tasks[0], scene.uses[..1].iter()).collect();
-    let mut left = |(ms, held_ms): (u64, u64)| {
-        let (scene, look) = (two(ms, held_ms), Nanos::from_millis(50));
+    let now = Nanos::from_millis(2_000);
+    let alike: Vec<_> = chooser.alike(long, now, &scene.tasks[0], scene.uses[..1].iter()).collect();
+    let mut left = |(ms, held_ms, began_ms): (u64, u64, u64)| {
+        let (mut scene, look) = (two(ms, held_ms), Nanos::from_millis(50));
+        scene.tasks[1].started_ns = began_ms * 1_000_000;
         chooser.look(&scene, known(&[0.9], &rise, &usual), Terms::default());
         chooser.candidates(look, &scene, &usual, |task| task == 0, Some(&alike)).len()
     };
-    assert_eq!([(20, 950), (50, 90), (50, 950)].map(&mut left), [0, 0, 1]);
+    assert_eq!([(20, 950, 0), (50, 90, 0), (50, 950, 0)].map(&mut left), [0, 0, 1]);
+    // Twice what counts as far above what is usual is enough of those who came with it, not of those who came when it was gone.
+    assert_eq!([(50, 210, 1_999), (50, 210, 2_001), (50, 950, 2_001)].map(&mut left), [1, 0, 1]);
 }
 
 #[test]
