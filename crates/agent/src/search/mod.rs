@@ -123,12 +123,10 @@ impl<const ELASTIC: bool> Adapter for Search<ELASTIC> {
         let (roots, parts) = list.sort(&self.node);
         let (at, began, requests) = (node.at(), node.began(), node.requests());
         let mut change = self.figures.look(node);
-        let stood = self.standstill.as_mut().and_then(|seen| seen.look(ours::now(), change.paused));
-        change.paused = stood.unwrap_or(change.paused);
-        let paused = match stood {
-            Some(stood) => stood,
-            None => self.own_wait.look(took_ns, change.elapsed_ns, change.paused),
-        };
+        let told = change.paused;
+        let stood = self.standstill.as_mut().and_then(|seen| seen.look(ours::now(), told));
+        change.paused = stood.unwrap_or(told);
+        let paused = stood.unwrap_or_else(|| self.own_wait.look(took_ns, change.elapsed_ns, told));
         let before = std::mem::take(&mut self.roots);
         let new = roots.iter().filter(|root| !before.contains_key(&root.id)).count() as u64;
         self.roots = roots.into_iter().map(|root| (root.id, root)).collect();
@@ -144,6 +142,7 @@ impl<const ELASTIC: bool> Adapter for Search<ELASTIC> {
             progress: self.roots.values().filter_map(|root| Some((root.id, root.progress?))).collect(),
             did: HashMap::new(),
             measured: self.takings.look(&ids, &parts, &change, self.processors),
+            // A node on another host may not have told of it yet.
             paused,
             mean_ns: change.mean_ns,
         })
