@@ -105,12 +105,9 @@ impl Model {
             }));
             let service = &mut self.services[touched.service.index()];
             let planned = service.unsure(&flows);
-            let mut more = 0.0;
-            if planned > SURELY {
-                flows.clear();
-                flows.extend(users.map(|&(api, calls)| calls * self.apis[api.index()].admitted));
-                more = CAREFUL * (planned - service.unsure(&flows).max(SURELY)).max(0.0);
-            }
+            flows.clear();
+            flows.extend(users.map(|&(api, calls)| calls * self.apis[api.index()].admitted));
+            let more = CAREFUL * (planned - service.unsure(&flows).max(SURELY)).max(0.0);
             let others = touched.others.max(0.0);
             let least = if service.held { 0.0 } else { touched.now };
             let rhs = &mut self.plan.rhs[row];
