@@ -3,13 +3,12 @@
 //! The paper cancels whoever gains most. Somebody always does: under plain overload, where all are alike, that would be an innocent.
 //! So what is usual is learnt, while objectives are kept, and again from what ends now, in case everybody is slower.
 
-use std::collections::BTreeMap;
-
 use plimsoll_core::Nanos;
+use rustc_hash::FxHashMap;
 
 use crate::choose::FAR_ABOVE;
 use crate::fading::{self, Pair};
-use crate::scene::{Kind, Resource, Scene};
+use crate::scene::{Kind, Resource, Scene, Use};
 
 /// How long what is usual is remembered.
 const LONG: Nanos = Nanos::from_secs(60);
@@ -34,21 +33,43 @@ struct Takings {
 #[derive(Debug, Default)]
 pub struct Usual {
     takings: Vec<Takings>,
-    /// What those took who have taken far more than usual and are not done, since they had: by task and resource. Of what is not held for a time.
-    unended: BTreeMap<(u64, usize), u64>,
+    unended: Unended,
+}
+
+/// By task, what those took who have taken far more than usual of something that is not held for a time, and are not done. There may be as
+/// many as there are tasks and resources at every look, so what is kept of a task stays where it is.
+#[derive(Debug, Default)]
+struct Unended {
+    taken: FxHashMap<u64, Taken>,
+    /// Looks so far.
+    look: u64,
+}
+
+#[derive(Debug)]
+struct Taken {
+    /// The look in which the task was last there.
+    seen: u64,
+    /// Of each resource, since it had taken far more than usual.
+    of: Vec<u64>,
 }
 
 impl Usual {
     /// Takes in what happened in the last `elapsed`; `calm` tells whether objectives were kept, and `was_cancelled` who was told to end.
     pub fn look(&mut self, elapsed: Nanos, scene: &Scene, calm: bool, was_cancelled: impl Fn(u64) -> bool) {
         self.takings.resize(self.takings.len().max(scene.resources.len()), Takings::default());
-        let not_yet = self.not_yet(scene, was_cancelled);
+        // More than anything where it is held, or nothing is known of it yet.
+        let far_above = scene.resources.iter().enumerate().map(|(index, resource)| match self.taken(index) {
+            taken if taken > 0.0 && !resource.kind.is_held() => (FAR_ABOVE * taken) as u64,
+            _ => u64::MAX,
+        });
+        let far_above: Vec<u64> = far_above.collect();
+        let not_yet = self.unended.look(scene, &far_above, was_cancelled);
         let completions = scene.completions();
         for ((takings, resource), not_yet) in self.takings.iter_mut().zip(&scene.resources).zip(not_yet) {
             let is_held = resource.kind.is_held();
             let (count, amount) =
                 if is_held { (resource.ended, resource.ended_ns) } else { (completions, resource.gets) };
-            takings.pending += amount as f64 - not_yet;
+            takings.pending += amount as f64 - not_yet as f64;
             // What is not held for a time is taken by those who get done later. While nobody does, that says nothing of what one takes who does.
             if is_held || completions > 0 {
                 let amount = std::mem::take(&mut takings.pending).max(0.0);
@@ -58,34 +79,6 @@ impl Usual {
                 takings.calm.add(fading::factor(elapsed, LONG), count as f64, amount as f64);
             }
         }
-    }
-
-    /// Of each resource that is not held for a time, what was taken in this look that counts later, when who took it is done; below zero where
-    /// more is counted now that was taken before. What those took who were cancelled never counts: it was not usual.
-    fn not_yet(&mut self, scene: &Scene, was_cancelled: impl Fn(u64) -> bool) -> Vec<f64> {
-        let mut not_yet = vec![0.0; self.takings.len()];
-        let far_above: Vec<f64> =
-            (0..self.takings.len()).map(|index| FAR_ABOVE * self.taken(index)).collect();
-        let mut there = BTreeMap::new();
-        for used in &scene.uses {
-            let (index, task) = (used.resource as usize, scene.tasks.get(used.task as usize));
-            let (Some(resource), Some(task)) = (scene.resources.get(index), task) else { continue };
-            if resource.kind.is_held() {
-                continue;
-            }
-            let key = (task.id, index);
-            let before = self.unended.remove(&key);
-            let is_far_above = far_above[index] > 0.0 && used.used as f64 > far_above[index];
-            if before.is_some() || is_far_above {
-                not_yet[index] += used.recent as f64;
-                there.insert(key, before.unwrap_or(0) + used.recent);
-            }
-        }
-        let done = std::mem::replace(&mut self.unended, there);
-        for ((task, index), taken) in done {
-            not_yet[index] -= if was_cancelled(task) { 0.0 } else { taken as f64 };
-        }
-        not_yet
     }
 
     /// Tells what those who took far more than usual took in the last `elapsed`, while objectives were kept.
@@ -111,6 +104,41 @@ impl Usual {
     pub fn heavy_in(&self, resource: usize, elapsed: Nanos) -> f64 {
         let Pair { count, amount } = self.takings[resource].heavy;
         amount / count.max(HABIT.0 as f64) * elapsed.0 as f64
+    }
+}
+
+impl Unended {
+    /// Of each resource, what was taken in this look that counts later, when who took it is done; below zero where more is counted now that
+    /// was taken before. What those took who were cancelled never counts: it was not usual.
+    fn look(&mut self, scene: &Scene, far_above: &[u64], was_cancelled: impl Fn(u64) -> bool) -> Vec<i64> {
+        self.look += 1;
+        let mut not_yet = vec![0; far_above.len()];
+        let is_above = |used: &Use| far_above.get(used.resource as usize).is_some_and(|&far| used.used > far);
+        // Uses come in the order of tasks.
+        for uses in scene.uses.chunk_by(|a, b| a.task == b.task) {
+            let Some(task) = scene.tasks.get(uses[0].task as usize) else { continue };
+            if !self.taken.contains_key(&task.id) && !uses.iter().any(is_above) {
+                continue;
+            }
+            let taken = self.taken.entry(task.id).or_insert_with(|| Taken { seen: 0, of: Vec::new() });
+            taken.seen = self.look;
+            taken.of.resize(far_above.len(), 0);
+            for used in uses {
+                let Some(before) = taken.of.get_mut(used.resource as usize) else { continue };
+                if *before > 0 || is_above(used) {
+                    *before += used.recent;
+                    not_yet[used.resource as usize] += used.recent as i64;
+                }
+            }
+        }
+        self.taken.retain(|&task, taken| {
+            let is_there = taken.seen == self.look;
+            if !is_there && !was_cancelled(task) {
+                not_yet.iter_mut().zip(&taken.of).for_each(|(not_yet, &taken)| *not_yet -= taken as i64);
+            }
+            is_there
+        });
+        not_yet
     }
 }
 
