@@ -104,11 +104,34 @@ linted() {
   "$@"
 }
 
-# tests ARGUMENTS...: cargo test, remembering the id of every test that passed. Of a few that fail, those of real processes on a machine that is
-# shared may have been disturbed: they are run once more, by themselves, and told of at the end.
+# Tests of whole programs, which wait for most of their time: as long as all others take together.
+programs=(case controller demo process testbed)
+
+# all_tests ARGUMENTS...: as `tests`, with those of whole programs beside all others.
+all_tests() {
+  # So that they need not wait for each other's compiler.
+  cargo test --no-run "$@" || return
+  cargo test --no-fail-fast "$@" "${programs[@]/#/--test=}" >"$work/programs.log" 2>&1 &
+  local code beside=$! triple
+  triple=$(rustc -vV | sed -n 's/^host: //p' | tr a-z- A-Z_)
+  env "CARGO_TARGET_${triple}_RUNNER=$PWD/ci/without.sh ${programs[*]} --" cargo test --no-fail-fast "$@" 2>&1 | tee "$work/tests.log"
+  code=${PIPESTATUS[0]}
+  wait "$beside" || code=$?
+  tee -a "$work/tests.log" <"$work/programs.log"
+  tested "$code" "$@"
+}
+
+# tests ARGUMENTS...: cargo test, remembering the id of every test that passed.
 tests() {
   cargo test --no-fail-fast "$@" 2>&1 | tee "$work/tests.log"
-  local code=${PIPESTATUS[0]} failures
+  tested "${PIPESTATUS[0]}" "$@"
+}
+
+# tested CODE ARGUMENTS...: reads tests.log. Of a few that fail, those of real processes on a machine that is shared may have been disturbed: they
+# are run once more, by themselves, and told of at the end.
+tested() {
+  local code=$1 failures
+  shift
   mapfile -t failures < <(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$work/tests.log" | sort -u)
   # A program that crashes says no result, and is not run again.
   if [ "$code" -ne 0 ] && [ ${#failures[@]} -gt 0 ] && [ ${#failures[@]} -le "$most_again" ] &&

@@ -12,11 +12,10 @@ seconds=${1:-10}
 targets=("${@:2}")
 [ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(ls corpus)
 
-cargo fuzz build --sanitizer none || exit 1
-failed=0
-for target in "${targets[@]}"; do
+# try TARGET: says `fuzz TARGET ok`, or how it ended.
+try() {
   # New inputs go to the first directory; the seeds are only read.
-  found=target/corpus/$target
+  local target=$1 found=target/corpus/$1
   mkdir -p "$found"
   if cargo fuzz run --sanitizer none "$target" "$found" "corpus/$target" -- \
     -max_total_time="$seconds" -timeout=5 -rss_limit_mb=1024 -max_len=16384 -print_final_stats=1 >"target/$target.log" 2>&1; then
@@ -25,7 +24,12 @@ for target in "${targets[@]}"; do
   else
     tail -n 40 "target/$target.log" >&2
     echo "fuzz $target FAILED" >&2
-    failed=1
+    return 1
   fi
-done
-exit $failed
+}
+
+cargo fuzz build --sanitizer none || exit 1
+export -f try
+export seconds
+# As many at a time as there are processors: each runs on one.
+printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I TARGET bash -c 'try TARGET'

@@ -23,7 +23,7 @@ class Stall:
     @staticmethod
     def runs(stage, round):
         """One run, second by second."""
-        before_s, after_s = (5, 12) if stage.run_s < 10 else (10, 15)
+        before_s, after_s = (5, 12) if stage.quick else (10, 15)
         seconds = []
         with stage.set() as (server, sentry), Bystanders() as others:
             begin = time.monotonic()

@@ -33,6 +33,7 @@ class Stage:
 
     def __init__(self, scratch, quick):
         self.scratch, self.mix = scratch, pages.mix(scratch, SLOS)
+        self.quick = quick
         self.warm_s, self.run_s, self.probe_s = (2, 3, 3) if quick else (5, 20, 6)
         self.capacity_per_s = None
 
