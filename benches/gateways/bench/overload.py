@@ -104,8 +104,8 @@ def report(record, runs, names):
     def of(name, load, key):
         return [run[key] for run in runs if run["gateway"] == name and run["load"] == load]
 
-    loads = sorted({run["load"] for run in runs})
-    for load in loads:
+    loads = {run["load"] for run in runs}
+    for load in sorted(loads):
         columns = ["gateway", "good/s", "of the capacity", *(f"good {name} %" for name in SHARES)]
         columns += ["refused/s", "refusal p99 ms", "errors", "late p99 ms"]
         rows = []
@@ -126,7 +126,7 @@ def report(record, runs, names):
         count = len(of(names[0], load, "round"))
         record.table(f"{load}x the capacity: median [lowest, highest] of {count} runs", columns, rows)
     for name, factors in TARGETS.items():
-        for load in (load for load in loads if load in factors):
+        for load in sorted(factors.keys() & loads):
             judge(record, name, load, factors[load], names, of)
 
 

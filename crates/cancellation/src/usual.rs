@@ -3,6 +3,8 @@
 //! The paper cancels whoever gains most. Somebody always does: under plain overload, where all are alike, that would be an innocent.
 //! So what is usual is learnt, while objectives are kept, and again from what ends now, in case everybody is slower.
 
+use std::collections::hash_map::Entry;
+
 use plimsoll_core::Nanos;
 use rustc_hash::FxHashMap;
 
@@ -39,16 +41,12 @@ pub struct Usual {
 /// By task, what those took who have taken far more than usual of something that is not held for a time, and are not done. There may be as
 /// many as there are tasks and resources at every look, so what is kept of a task stays where it is.
 #[derive(Debug, Default)]
-struct Unended {
-    taken: FxHashMap<u64, Taken>,
-    /// Looks so far.
-    look: u64,
-}
+struct Unended(FxHashMap<u64, Taken>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Taken {
-    /// The look in which the task was last there.
-    seen: u64,
+    /// Whether the task is there in this look.
+    is_there: bool,
     /// Of each resource, since it had taken far more than usual.
     of: Vec<u64>,
 }
@@ -111,17 +109,17 @@ impl Unended {
     /// Of each resource, what was taken in this look that counts later, when who took it is done; below zero where more is counted now that
     /// was taken before. What those took who were cancelled never counts: it was not usual.
     fn look(&mut self, scene: &Scene, far_above: &[u64], was_cancelled: impl Fn(u64) -> bool) -> Vec<i64> {
-        self.look += 1;
         let mut not_yet = vec![0; far_above.len()];
         let is_above = |used: &Use| far_above.get(used.resource as usize).is_some_and(|&far| used.used > far);
         // Uses come in the order of tasks.
         for uses in scene.uses.chunk_by(|a, b| a.task == b.task) {
             let Some(task) = scene.tasks.get(uses[0].task as usize) else { continue };
-            if !self.taken.contains_key(&task.id) && !uses.iter().any(is_above) {
-                continue;
-            }
-            let taken = self.taken.entry(task.id).or_insert_with(|| Taken { seen: 0, of: Vec::new() });
-            taken.seen = self.look;
+            let taken = match self.0.entry(task.id) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) if uses.iter().any(is_above) => new.insert(Taken::default()),
+                Entry::Vacant(_) => continue,
+            };
+            taken.is_there = true;
             taken.of.resize(far_above.len(), 0);
             for used in uses {
                 let Some(before) = taken.of.get_mut(used.resource as usize) else { continue };
@@ -131,8 +129,8 @@ impl Unended {
                 }
             }
         }
-        self.taken.retain(|&task, taken| {
-            let is_there = taken.seen == self.look;
+        self.0.retain(|&task, taken| {
+            let is_there = std::mem::take(&mut taken.is_there);
             if !is_there && !was_cancelled(task) {
                 not_yet.iter_mut().zip(&taken.of).for_each(|(not_yet, &taken)| *not_yet -= taken as i64);
             }
