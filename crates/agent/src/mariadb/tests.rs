@@ -4,11 +4,10 @@
 use plimsoll_core::config::{self, Config, parse};
 use plimsoll_testbed::database;
 use plimsoll_testbed::database::task::How;
-use plimsoll_testbed::installed::Certificate;
 use plimsoll_testbed::mariadb::{Options, Server as Private, Session, there_is_none};
 
 use super::MariaDb;
-use crate::server::conformance::{self, Ground, Tables, borrowers, conformance, on_one_thread};
+use crate::server::conformance::{self, Ground, Kind, Tables, borrowers, conformance, on_one_thread};
 
 type Agent = conformance::Agent<MariaDb>;
 
@@ -51,7 +50,7 @@ impl Ground for Private {
     type Adapter = MariaDb;
 
     async fn raise() -> Option<Private> {
-        Self::raise_with(None).await
+        Self::raise_as(Kind::default()).await
     }
 
     fn at(&self) -> String {
@@ -85,8 +84,8 @@ impl Tables for Private {
     const REPORT: &'static [&'static str] = &["begin", "select count(*) from shelf"];
     const REST: &'static str = "select sleep(4)";
 
-    async fn raise_with(tls: Option<Certificate>) -> Option<Private> {
-        raise_with(&Options { tls, ..Options::default() }).await
+    async fn raise_as(Kind { tls, bin, port }: Kind) -> Option<Private> {
+        raise_with(&Options { tls, bin, port, ..Options::default() }).await
     }
 
     async fn try_session(&self) -> Result<Session, String> {

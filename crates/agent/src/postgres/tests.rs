@@ -6,7 +6,6 @@ use std::time::Duration;
 use plimsoll_cancellation::Scene;
 use plimsoll_cancellation::decision::State as Standing;
 use plimsoll_core::config::{self, Config, parse};
-use plimsoll_testbed::installed::Certificate;
 use plimsoll_testbed::postgres::{
     Case, Dose, How, Loading, Options, Plan, Server as Database, Session, Shutdown, Stage, there_is_none,
 };
@@ -16,7 +15,7 @@ use tokio::time::sleep;
 use super::*;
 use crate::clock;
 use crate::server::chains::blame;
-use crate::server::conformance::{self, Ground, LOOK, PATIENCE, Tables, conformance, on_one_thread};
+use crate::server::conformance::{self, Ground, Kind, LOOK, PATIENCE, Tables, conformance, on_one_thread};
 use crate::server::stamp::Stamp;
 use crate::source::Source;
 
@@ -24,14 +23,6 @@ mod plans;
 mod standby;
 
 type Agent = conformance::Agent<Postgres>;
-
-fn database(tls: Option<Certificate>) -> Option<Database> {
-    match Database::start(&Options { tls, ..Options::default() }) {
-        Ok(server) => Some(server),
-        Err(error) if there_is_none(&error) => None,
-        Err(error) => panic!("{error}"),
-    }
-}
 
 async fn stage(case: Case) -> Option<Stage> {
     match Stage::set(case, &Options::default()).await {
@@ -50,7 +41,7 @@ impl Ground for Database {
     type Adapter = Postgres;
 
     async fn raise() -> Option<Database> {
-        Self::raise_with(None).await
+        Self::raise_as(Kind::default()).await
     }
 
     fn at(&self) -> String {
@@ -81,8 +72,8 @@ impl Tables for Database {
     const REPORT: &'static [&'static str] = &["begin", "select count(*) from shelf"];
     const REST: &'static str = "select pg_sleep(4)";
 
-    async fn raise_with(tls: Option<Certificate>) -> Option<Database> {
-        let database = with_roles_and(tls).await?;
+    async fn raise_as(Kind { tls, bin, port }: Kind) -> Option<Database> {
+        let database = with_roles_and(&Options { tls, bin, port, ..Options::default() }).await?;
         let session = Session::connect(&database.config("setup")).await.unwrap();
         session.run("create role nobody login").await.unwrap();
         Some(database)
@@ -126,11 +117,15 @@ fn dsn_at(at: &str, role: &str) -> String {
 }
 
 async fn with_roles() -> Option<Database> {
-    with_roles_and(None).await
+    with_roles_and(&Options::default()).await
 }
 
-async fn with_roles_and(tls: Option<Certificate>) -> Option<Database> {
-    let database = database(tls)?;
+async fn with_roles_and(options: &Options) -> Option<Database> {
+    let database = match Database::start(options) {
+        Ok(server) => server,
+        Err(error) if there_is_none(&error) => return None,
+        Err(error) => panic!("{error}"),
+    };
     let session = Session::connect(&database.config("setup")).await.unwrap();
     session.client.batch_execute(ROLES).await.unwrap();
     Some(database)

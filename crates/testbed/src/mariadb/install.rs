@@ -36,12 +36,13 @@ pub(crate) struct Install {
 }
 
 impl Install {
-    /// Finds them on the path and where packages put them. `user` runs them if this program runs as root.
+    /// Finds them in `bin`, or without on the path, and where packages put them. `user` runs them if this program runs as root.
     ///
     /// # Errors
     /// Where there are none, and how to install them; where there is no such user.
-    pub(crate) fn find(user: &str) -> Result<Install, String> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
+    pub(crate) fn find(bin: Option<&Path>, user: &str) -> Result<Install, String> {
+        let path = bin.map(|bin| bin.as_os_str().to_owned()).or_else(|| std::env::var_os("PATH"));
+        let path = path.unwrap_or_default();
         let missing = || format!("there is no MariaDB on this machine: install it with `{REMEDY}`");
         let server = search(&path, &SERVER).ok_or_else(missing)?;
         let installer = search(&path, &INSTALLER).ok_or_else(missing)?;

@@ -37,8 +37,12 @@ const EXTRA_CONNECTIONS: &str = "4";
 /// How a server is to be.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// The directory with its programs; else those on the path, or where packages put them.
+    pub bin: Option<PathBuf>,
     /// Who runs it, if this program runs as root: MariaDB refuses to.
     pub user: String,
+    /// On 127.0.0.1; else one that is free.
+    pub port: Option<u16>,
     /// Where its directory is made; else where temporary files are.
     pub parent: Option<PathBuf>,
     /// Lines of its configuration, as name and value; the last of a name counts.
@@ -54,7 +58,9 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
+            bin: None,
             user: "mysql".to_owned(),
+            port: None,
             parent: None,
             settings: Vec::new(),
             shows_metadata: true,
@@ -85,7 +91,7 @@ impl Server {
     /// # Errors
     /// What is missing, and how to get it.
     pub fn is_there(options: &Options) -> Result<(), String> {
-        Install::find(&options.user).map(drop)
+        Install::find(options.bin.as_deref(), &options.user).map(drop)
     }
 
     /// Makes its first tables and starts it. Who is on this machine may connect to it as `root`, on its port of 127.0.0.1.
@@ -93,19 +99,20 @@ impl Server {
     /// # Errors
     /// Where MariaDB is not installed, and how to; where it does not start, with the last lines that it said.
     pub fn start(options: &Options) -> Result<Server, String> {
-        let install = Install::find(&options.user)?;
+        let install = Install::find(options.bin.as_deref(), &options.user)?;
         let parent = options.parent.clone().unwrap_or_else(std::env::temp_dir);
         let directory = tempfile::Builder::new().prefix("plimsoll-mariadb-").tempdir_in(&parent);
         let directory =
             directory.map_err(|e| format!("cannot make a directory in {}: {e}", parent.display()))?;
         install.hand_over(directory.path())?;
         let ports = free_ports(2)?;
+        let port = options.port.unwrap_or(ports.start);
         let in_pool = |(name, value): &(String, String)| {
             name.replace('-', "_") == "thread_handling" && value == "pool-of-threads"
         };
         let extra_port = options.settings.iter().any(in_pool).then_some(ports.start + 1);
         let cap = options.memory_bytes.map(DiskCap::new).transpose()?;
-        let mut server = Server { install, port: ports.start, extra_port, process: None, cap, directory };
+        let mut server = Server { install, port, extra_port, process: None, cap, directory };
         server.make(options)?;
         server.resume()?;
         Ok(server)
