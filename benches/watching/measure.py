@@ -46,7 +46,7 @@ def measured(case, seed, quick):
     """What the turns of one server came to; nothing where it does not start, which it says itself."""
     length = ["--pairs", "2", "--turn", "2s"] if quick else ["--pairs", "8", "--turn", "6s"]
     if CASES[case] in JVMS and not quick:
-        length = ["--pairs", "16", "--turn", "6s", "--warm-up", "90s"]
+        length = ["--pairs", "12", "--turn", "6s", "--warm-up", "90s"]
     command = [tools.path("plimsoll"), "case", "cost", case, "--json", "--seed", str(seed), *length]
     said = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     return json.loads(said.stdout) if said.returncode == 0 else None

@@ -63,6 +63,8 @@ impl Adapter for MariaDb {
     type Target = Opts;
     const SOURCE: &'static str = "mariadb";
     const RESERVES: bool = true;
+    /// A look costs the server 1.5 ms of CPU time, a quarter of it for files: `processlist` has a column that no table in memory can have.
+    const CALM: u32 = 4;
 
     fn target(settings: &Database) -> Result<Opts, String> {
         let DatabaseKind::MariaDb { tls_ca } = &settings.kind else {

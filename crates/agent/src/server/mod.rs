@@ -111,6 +111,8 @@ pub trait Adapter: Sized + 'static {
     const SOURCE: &'static str;
     /// Whether one connection more is kept in reserve: of a kind that lets in so many and no more.
     const RESERVES: bool = false;
+    /// How many times as long it is from one look to the next in calm: the more so, the more a look costs the server.
+    const CALM: u32 = 3;
 
     /// Reads that from the config, before anything is watched.
     ///
@@ -334,7 +336,7 @@ impl<A: Adapter> Source for Server<A> {
     fn judged(&mut self, state: Standing, exact: bool) -> Duration {
         self.suspicious = exact || state != Standing::Calm;
         let interval = Duration::from(self.settings.interval);
-        if self.suspicious { interval } else { interval * 3 }
+        if self.suspicious { interval } else { interval * A::CALM }
     }
 
     fn warnings(&mut self) -> Vec<String> {
