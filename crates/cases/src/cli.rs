@@ -96,8 +96,8 @@ struct CostArgs {
     /// How long a turn is.
     #[arg(long, default_value = "6s")]
     turn: Nanos,
-    /// What the server has of the load before the first turn. A JVM compiles for a minute or two what it finds that it runs often.
-    #[arg(long, default_value = "4s")]
+    /// How long it is watched before the first turn. A JVM compiles what it finds that it runs often, and that takes thousands of looks.
+    #[arg(long, default_value = "0s")]
     warm_up: Nanos,
     /// Decides what comes and when.
     #[arg(long, default_value_t = 1)]
@@ -200,10 +200,10 @@ async fn run_cases(args: &RunArgs) -> Result<ExitCode, String> {
 }
 
 async fn cost_of(args: &CostArgs) -> Result<ExitCode, String> {
-    let (warm_up, length) = (args.warm_up, args.turn);
+    let (warm_up, length) = (Nanos::from_secs(4), args.turn);
     let plan = Plan { warm_up, length, trigger_at: Nanos::ZERO, seed: args.seed, program: program()? };
     for name in &args.case {
-        let cost = cost(name, &catalog::find(name)?, &plan, args.pairs).await;
+        let cost = cost(name, &catalog::find(name)?, &plan, args.warm_up, args.pairs).await;
         let cost = cost.map_err(|why| format!("{name}: {why}"))?;
         match args.json {
             true => println!("{}", serde_json::json!(cost)),

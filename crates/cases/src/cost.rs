@@ -63,11 +63,18 @@ pub struct Cost {
     pub turns: Vec<Turn>,
 }
 
-/// Takes turns: `plan.length` each, as many with an agent as without. Each goes first every second time.
+/// Takes turns, once the server has been watched for as long as `warm_up`: `plan.length` each, as many with an agent as without. Each goes
+/// first every second time.
 ///
 /// # Errors
 /// Where something does not start; of a server that no agent watches from beside it.
-pub async fn cost(name: &str, case: &CaseFile, plan: &Plan, pairs: u32) -> Result<Cost, String> {
+pub async fn cost(
+    name: &str,
+    case: &CaseFile,
+    plan: &Plan,
+    warm_up: Nanos,
+    pairs: u32,
+) -> Result<Cost, String> {
     if matches!(case.server.kind, ServerKind::Etcd | ServerKind::Solr) {
         return Err(
             "what it costs to have a sentry in front is another question: benches/gateways".to_owned()
@@ -76,10 +83,15 @@ pub async fn cost(name: &str, case: &CaseFile, plan: &Plan, pairs: u32) -> Resul
     Stand::is_there(&case.server)?;
     let mut stand = Stand::set(case).await?;
     let version = stand.version().await?;
-    let length = plan.warm_up + Nanos(2 * u64::from(pairs) * (SETTLES + plan.length).0) + SETTLES;
+    let length = plan.warm_up + warm_up + Nanos(2 * u64::from(pairs) * (SETTLES + plan.length).0) + SETTLES;
     let loading = stand.load(Load { length, ..load(case, plan) }).await?;
     tokio::time::sleep(plan.warm_up.into()).await;
     let slo = promised(case, &Figures::of(&loading.ended_after(0), plan.warm_up));
+    if warm_up > Nanos::ZERO {
+        let agent = stand.watch(case, slo, &plan.program)?;
+        tokio::time::sleep(warm_up.into()).await;
+        agent.stop()?;
+    }
     let mut turns = Vec::new();
     for pair in 0..pairs {
         for watched in [pair % 2 == 1, pair % 2 == 0] {

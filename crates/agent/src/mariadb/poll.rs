@@ -193,13 +193,16 @@ impl Poll {
     /// Asks anything.
     ///
     /// # Errors
-    /// What the server says.
+    /// What the server says, or that it answers something else than what was asked.
     pub async fn ask<T: FromRow + Send + 'static>(&mut self, sql: &str) -> Result<Vec<T>, Error> {
         self.asked += 1;
-        match timeout(PATIENCE, self.conn.query(sql)).await {
-            Ok(rows) => rows,
-            Err(_) => Err(Error::Io(std::io::Error::other(silence()).into())),
-        }
+        let wrong = |what: String| Error::Io(std::io::Error::other(what).into());
+        let rows = timeout(PATIENCE, self.conn.query::<mysql_async::Row, _>(sql));
+        let rows = rows.await.map_err(|_| wrong(silence()))??;
+        // The client would panic where a row does not fit; and what it says of that may hold anything that the row does.
+        let fit =
+            |row| T::from_row_opt(row).map_err(|_| wrong("a row of the answer does not fit".to_owned()));
+        rows.into_iter().map(fit).collect()
     }
 
     /// Whether the server is there. It does not count that as a question.
@@ -242,12 +245,13 @@ impl Poll {
         options.socket().is_none().then(|| options.tcp_port())
     }
 
-    /// Connections that wait for a thread of the pool, and for how many microseconds.
+    /// Connections that wait for a thread of the pool, and for how many microseconds. Who has not logged in yet has no number.
     ///
     /// # Errors
     /// What the server says.
     pub async fn queued(&mut self) -> Result<Vec<(Pid, i64)>, String> {
-        self.rows(&format!("{QUEUED} LIMIT {MOST}")).await
+        let queued: Vec<(Option<Pid>, i64)> = self.rows(&format!("{QUEUED} LIMIT {MOST}")).await?;
+        Ok(queued.into_iter().filter_map(|(id, us)| Some((id?, us))).collect())
     }
 
     /// The sessions: those that do something, have had a statement since number `latest`, or are among `also`; or all.

@@ -5,9 +5,11 @@ use plimsoll_core::config::{self, Config, parse};
 use plimsoll_testbed::database;
 use plimsoll_testbed::database::task::How;
 use plimsoll_testbed::mariadb::{Options, Server as Private, Session, there_is_none};
+use tokio::net::TcpStream;
+use tokio::time::sleep;
 
 use super::MariaDb;
-use crate::server::conformance::{self, Ground, Kind, Tables, borrowers, conformance, on_one_thread};
+use crate::server::conformance::{self, Ground, Kind, LOOK, Tables, borrowers, conformance, on_one_thread};
 
 type Agent = conformance::Agent<MariaDb>;
 
@@ -171,6 +173,12 @@ fn who_has_all_threads_of_the_pool_is_ended() {
             tokio::task::spawn_local(async move {
                 database::Session::run(&mut hog, "select sleep(600) from shelf limit 2").await
             });
+        }
+        sleep(LOOK).await;
+        // Who has not logged in yet waits for a thread, too, and has no number.
+        let mut strangers = Vec::new();
+        for _ in 0..4 {
+            strangers.push(TcpStream::connect(server.at()).await.unwrap());
         }
         let cancel = agent.told("cancel", |_| true).await;
         assert!(ids.iter().any(|id| cancel["pid"] == *id), "{cancel:#}");
