@@ -23,10 +23,12 @@ pub use self::known::Known;
 /// Tasks of a scene at most; the oldest go first into it.
 const MOST_TASKS: usize = 4_096;
 
-/// Looks after which it is known what is usual of what is not held: before, nobody is blamed for it. What the server has counted is known
-/// sooner than what is only seen now and then.
+/// Looks after which it is known what is usual of what is not held: before, nobody is blamed for it. What has been counted for a while is
+/// known sooner than what is only seen now and then.
 const KNOWN: u64 = 50;
 const KNOWN_BY_COUNT: u64 = 15;
+/// So long is a while, where looks are rare.
+const A_WHILE: Nanos = Nanos::from_secs(5);
 
 /// What a look showed.
 pub struct Look<'a> {
@@ -72,6 +74,7 @@ pub struct Account {
     next_id: u64,
     ages_ns: u64,
     look: u64,
+    looked_for: Nanos,
 }
 
 impl Account {
@@ -80,6 +83,7 @@ impl Account {
         scene.clear();
         self.look += 1;
         let elapsed = self.latency.elapsed(look.server);
+        self.looked_for += elapsed;
         let culprits = held::by_culprit(look, &mut self.slots);
         let measured = look.measured.iter();
         let measured: Vec<(u32, &Measured)> =
@@ -128,7 +132,7 @@ impl Account {
     ) {
         let held = culprits.get(&backend.pid).map_or(&[][..], Vec::as_slice);
         // Who waits for a lock is a victim, whatever it did before.
-        let blamable = backend.waits != Some(Waits::Lock) && self.look > KNOWN;
+        let blamable = backend.waits != Some(Waits::Lock) && self.knows_usual();
         let known = self.know(look, backend, held, elapsed);
         let age_ns = look.server.since_ns(backend.since());
         let active = backend.state == State::Active;
@@ -194,6 +198,11 @@ impl Account {
             };
             scene.uses.push(Use { recent: elapsed.0.min(held_ns), ..task });
         }
+    }
+
+    /// Whether there was enough to see to tell who takes more than is usual.
+    fn knows_usual(&self) -> bool {
+        self.look > KNOWN || (self.look > KNOWN_BY_COUNT && self.looked_for >= A_WHILE)
     }
 
     /// The same task as before, or a new one.

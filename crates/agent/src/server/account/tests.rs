@@ -285,3 +285,18 @@ fn what_a_server_measures_itself_is_taken_as_it_is() {
     told.sort_unstable();
     assert_eq!(rows(&scene), told);
 }
+
+#[test]
+fn what_is_usual_is_known_in_seconds_also_where_looks_are_rare() {
+    let mut server = Server { on_host: true, ..Server::default() };
+    let counters = Counters { ran_ns: 1_000_000, ..Counters::default() };
+    server.did.insert(Process::whole(1), Did { counters, over: Nanos::from_millis(200) });
+    let blamed = |server: &mut Server, at_ms| {
+        let scene = server.look(at_ms, &[client(1, State::Active, 0)], &[]);
+        used(&scene, 0, slots::CPU).is_some()
+    };
+    for look in 0..25 {
+        assert!(!blamed(&mut server, 200 * look), "after {look} looks");
+    }
+    assert!(blamed(&mut server, 5_000));
+}
