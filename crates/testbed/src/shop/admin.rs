@@ -13,18 +13,18 @@ use plimsoll_core::Nanos;
 use plimsoll_simulator::fleet::plan::ServicePlan;
 
 use super::{Floor, service};
-use crate::clock::Clock;
 use crate::http::{Body, param, text};
 use crate::server::{Handler, Server};
 
 /// How busy workers are is over at least this long.
 const LEAST: Nanos = Nanos::from_millis(100);
+/// How long a call takes is the mean of some so many: of as many as end in a quarter of a second it would be anything, and so would a queue.
+const CALLS: f64 = 100.0;
 /// Instances of one service.
 const MOST_INSTANCES: u32 = 1_000;
 
 struct Admin {
     floor: Arc<Floor>,
-    clock: Clock,
     seen: RefCell<Seen>,
 }
 
@@ -37,8 +37,9 @@ struct Seen {
 /// Of one service.
 #[derive(Clone, Copy, Default)]
 struct Did {
-    busy_ns: u64,
+    spent_ns: u64,
     worked: u64,
+    worked_ns: u64,
     /// The part of its workers that was busy, and how long a request kept one.
     ratio: f64,
     call_ns: f64,
@@ -48,24 +49,31 @@ pub(super) fn start(floor: &Arc<Floor>, listen: SocketAddr) -> io::Result<Server
     let floor = Arc::clone(floor);
     Server::start("shop-admin", listen, move |_| {
         let did = |service: &ServicePlan| Did { call_ns: service.time.mean_ns(), ..Did::default() };
-        let seen = Seen { at: Nanos::ZERO, services: floor.plan.services.iter().map(did).collect() };
-        Ok(Admin { floor, clock: Clock::start(), seen: RefCell::new(seen) })
+        let services = floor.plan.services.iter().map(did).collect();
+        let seen = RefCell::new(Seen { at: floor.clock.now(), services });
+        Ok(Admin { floor, seen })
     })
 }
 
 impl Admin {
     fn metrics(&self) -> String {
         let mut seen = self.seen.borrow_mut();
-        let now = self.clock.now();
+        let now = self.floor.clock.now();
         let passed = now.since(seen.at);
         if passed >= LEAST {
             seen.at = now;
             for (at, (service, did)) in self.floor.services.iter().zip(&mut seen.services).enumerate() {
-                let (busy_ns, worked) = (service.busy_ns.load(Relaxed), service.worked.load(Relaxed));
-                let (spent_ns, calls) = ((busy_ns - did.busy_ns) as f64, worked - did.worked);
-                let ratio = (spent_ns / passed.0 as f64 / self.workers(at)).min(1.0);
-                let call_ns = if calls > 0 { spent_ns / calls as f64 } else { did.call_ns };
-                *did = Did { busy_ns, worked, ratio, call_ns };
+                let spent_ns = service.busy.spent_ns();
+                let busy_ns = (spent_ns - did.spent_ns) as f64;
+                let ratio = (busy_ns / passed.0 as f64 / self.workers(at)).min(1.0);
+                let (worked, worked_ns) = (service.worked.load(Relaxed), service.worked_ns.load(Relaxed));
+                let calls = worked.saturating_sub(did.worked) as f64;
+                let mut call_ns = did.call_ns;
+                if calls > 0.0 {
+                    let mean_ns = worked_ns.saturating_sub(did.worked_ns) as f64 / calls;
+                    call_ns += (mean_ns - call_ns) * (1.0 - (-calls / CALLS).exp());
+                }
+                *did = Did { spent_ns, worked, worked_ns, ratio, call_ns };
             }
         }
         let mut page = String::new();

@@ -11,6 +11,7 @@
 //! refused or fails at one of them fails as a whole, and what was done for it was done in vain.
 
 mod admin;
+mod busy;
 mod call;
 mod entry;
 mod service;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 
 use plimsoll_simulator::fleet::plan::Plan;
 
+use crate::clock::Clock;
 use crate::server::Server;
 use service::Service;
 use spans::Exporter;
@@ -56,6 +58,7 @@ struct Floor {
     /// In the order of the plan.
     services: Vec<Service>,
     exporter: Option<Exporter>,
+    clock: Clock,
     sample: f64,
     seed: u64,
 }
@@ -78,9 +81,11 @@ pub fn start(options: &Options) -> io::Result<Shop> {
     }
     let (plan, warnings) = Plan::read(&options.scenario).map_err(wrong)?;
     warnings.iter().for_each(|warning| eprintln!("{warning}"));
-    let services = plan.services.iter().map(|_| Service::default()).collect();
+    let clock = Clock::start();
+    let services = plan.services.iter().map(|_| Service::new(clock)).collect();
     let exporter = options.spans.map(Exporter::start).transpose()?;
-    let floor = Arc::new(Floor { plan, services, exporter, sample: options.sample, seed: options.seed });
+    let floor =
+        Arc::new(Floor { plan, services, exporter, clock, sample: options.sample, seed: options.seed });
     for service in 0..floor.services.len() {
         service::resize(&floor, service, floor.plan.services[service].instances)?;
     }

@@ -17,6 +17,7 @@ use plimsoll_core::rng::{self, Rng};
 use tokio::sync::Semaphore;
 
 use super::Floor;
+use super::busy::Busy;
 use super::call::{Caller, Visit};
 use super::spans::{Span, Trace};
 use crate::clock::Clock;
@@ -24,12 +25,12 @@ use crate::http::{Body, text};
 use crate::server::{Handler, Server};
 
 /// A service, whatever its instances are.
-#[derive(Default)]
 pub(super) struct Service {
     instances: Mutex<Vec<(Arc<Instance>, Server)>>,
-    /// Time that its workers have spent, in ns, and on how many requests; requests that wait for one.
-    pub busy_ns: AtomicU64,
+    pub busy: Busy,
+    /// Requests that its workers are done with, and the time that they took, in ns; requests that wait for a worker.
     pub worked: AtomicU64,
+    pub worked_ns: AtomicU64,
     pub waiting: AtomicU64,
     /// Requests that it has served, with all that was asked of others for them, and those that it has not.
     pub served: AtomicU64,
@@ -44,6 +45,20 @@ pub(super) struct Instance {
 }
 
 impl Service {
+    /// One without any.
+    pub fn new(clock: Clock) -> Service {
+        Service {
+            instances: Mutex::default(),
+            busy: Busy::new(clock),
+            worked: AtomicU64::default(),
+            worked_ns: AtomicU64::default(),
+            waiting: AtomicU64::default(),
+            served: AtomicU64::default(),
+            refused: AtomicU64::default(),
+            started: AtomicU64::default(),
+        }
+    }
+
     /// The less loaded of two instances.
     pub fn pick(&self, rng: &mut Rng) -> Option<Arc<Instance>> {
         use rand::RngExt;
@@ -100,7 +115,6 @@ struct Worker {
     workers: Semaphore,
     waiting: Cell<usize>,
     rng: RefCell<Rng>,
-    clock: Clock,
     /// By how much it has waited too long so far: timers are coarse, but what it can do a second must be right.
     overslept_ns: Cell<i64>,
     caller: Caller,
@@ -114,7 +128,6 @@ impl Worker {
             workers: Semaphore::new(plan.workers as usize),
             waiting: Cell::new(0),
             rng: RefCell::new(rng::seeded(floor.seed, 1 + stream)),
-            clock: Clock::start(),
             overslept_ns: Cell::new(0),
             caller: Caller::default(),
             floor,
@@ -136,19 +149,20 @@ impl Worker {
         };
         let time = self.floor.plan.services[self.service].time.sample(&mut self.rng.borrow_mut());
         let wanted_ns = (time.0 as f64 * cost) as i64;
-        let start = self.clock.now();
+        let works = of.busy.begin();
+        let start = self.floor.clock.now();
         let sleep_ns = wanted_ns - self.overslept_ns.get();
         if sleep_ns > 0 {
             tokio::time::sleep(Duration::from_nanos(sleep_ns as u64)).await;
         }
-        let took = self.clock.now().since(start);
+        let took = self.floor.clock.now().since(start);
         // A machine that stood still is not made up for.
         let overslept =
             (self.overslept_ns.get() + took.0 as i64 - wanted_ns).min(Nanos::from_millis(50).0 as i64);
         self.overslept_ns.set(overslept);
-        of.busy_ns.fetch_add(wanted_ns as u64, Relaxed);
+        of.worked_ns.fetch_add(wanted_ns as u64, Relaxed);
         of.worked.fetch_add(1, Relaxed);
-        drop(place);
+        drop((works, place));
         true
     }
 
