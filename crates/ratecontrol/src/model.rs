@@ -9,15 +9,19 @@
 //! | --- | --- |
 //! | `costs` | learns what a call of each API costs a service |
 //! | `service` | learns what a service can do, and says how much load it may take |
+//! | `past` | what entered when that happened which is told only now |
+//! | `untold` | reckons the queue of a service where nobody tells it |
 //! | `rows` | says which services of a cluster bind, and how much room each has |
 //! | `plan` | makes a linear programme of a cluster, and rates of its solution |
 //! | `simplex` | solves it |
 
 mod costs;
+mod past;
 mod plan;
 mod rows;
 mod service;
 mod simplex;
+mod untold;
 
 use plimsoll_core::Nanos;
 
@@ -28,6 +32,7 @@ use crate::overload::Overload;
 use crate::rates::{Rates, Why};
 use crate::topology::{ApiId, OwnTime, ServiceId};
 
+use past::Past;
 use plan::{Demand, Plan};
 use rows::Touched;
 use service::{FULL, Goal, LOST_S, Seen, Service};
@@ -97,6 +102,9 @@ pub struct Model {
     /// Services that hold up what comes: what was admitted is not yet what comes behind them.
     full: Vec<bool>,
     flows: Vec<f64>,
+    past: Past,
+    /// Of one service, in the times that it may be about what is told of it.
+    past_flows: Vec<Vec<f64>>,
     own_times: Vec<OwnTime>,
     plan: Plan,
     /// Services of a cluster, and the row of each.
@@ -187,6 +195,7 @@ impl Model {
             users: view.topology.users(service),
             own_times: &self.own_times,
             expected_per_s: expected,
+            past: &self.past_flows,
             settled: held_up <= 0.1 * expected,
             inferred_wait_s: inferred,
             patience_s: view.patience(service).as_secs_f64(),
@@ -194,6 +203,25 @@ impl Model {
         };
         let Settings { utilization, wait, drain } = self.settings;
         self.services[service.index()].learn(&seen, &Goal { utilization, wait, drain });
+    }
+
+    /// The load of a service by what was let in.
+    fn comes_to(&self, service: ServiceId, view: &View<'_>) -> f64 {
+        let known = &self.services[service.index()];
+        let load = |&(api, calls): &(ApiId, f64)| {
+            known.cost(api).map_or(0.0, |cost| cost * calls * self.apis[api.index()].admitted)
+        };
+        view.topology.users(service).iter().map(load).sum()
+    }
+
+    /// What came in the times of which it may be what is told of a service only now.
+    fn look_back(&mut self, service: ServiceId, view: &View<'_>) {
+        let Some(since) = self.services[service.index()].heard_for(view.now) else { return };
+        let (past, users) = (&self.past, view.topology.users(service).iter());
+        self.past_flows.extend(
+            past.may_be(view.now, since, view.elapsed)
+                .map(|time| users.clone().map(|&(api, calls)| past.per_s(time, api) * calls).collect()),
+        );
     }
 
     /// The loads of a service as things are and as they would be, and who of those who call it is limited.
@@ -298,13 +326,24 @@ impl RateController for Model {
         self.load.resize(services, 0.0);
         self.wanted.resize(services, 0.0);
         self.learn_apis(view);
+        let admitted = self.apis.iter().map(|known| known.admitted);
+        self.past.take(view.now, view.elapsed.as_secs_f64(), admitted);
         for service in (0..services).map(|at| ServiceId(at as u32)) {
             if view.topology.users(service).is_empty() {
                 // It is gone, or nobody calls it any more: its place may be another's next time.
                 self.services[service.index()] = Service::default();
                 continue;
             }
+            let tells_queue = view.memory.service(service).queue_delay.is_some();
+            if !tells_queue {
+                let load = self.comes_to(service, view);
+                self.services[service.index()].reckon(view.now, load, view.elapsed.as_secs_f64());
+            }
             if view.memory.service_heard(service) == Some(view.now) {
+                self.past_flows.clear();
+                if !tells_queue {
+                    self.look_back(service, view);
+                }
                 self.learn_service(service, view);
             }
             let Limits { any: limited, for_it, first } = self.weigh(service, view, rates);

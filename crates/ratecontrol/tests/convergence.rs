@@ -2,7 +2,7 @@
 
 mod fluid;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use fluid::{Fluid, Told};
 use plimsoll_core::Nanos;
@@ -63,6 +63,42 @@ fn a_surge_a_loss_and_new_capacity_are_followed_within_seconds() {
         after(&|fleet| fleet.capacity[1] = 6_000.0, 9_000.0, "three times the capacity");
         after(&|fleet| fleet.offered = vec![1_000.0, 1_500.0], 2_500.0, "the end");
         assert_eq!(fleet.rates, [None, None], "limits that are no longer needed");
+    }
+}
+
+/// As by a Prometheus: how busy services are is told once a second, a second late; what comes and goes at the entry four times a second. A
+/// queue that nobody tells is in the way until it is worked off, and latencies tell of it for as long after that; neither means that less can be
+/// done.
+#[test]
+fn a_queue_that_nobody_tells_is_worked_off_and_no_more() {
+    for surge in [300.0, 520.0, 900.0] {
+        let apis = vec![Api::along([0, 1], SLO, 1)];
+        let (mut fleet, mut control) = (Fluid::new(apis, &[200.0, 400.0], &[52.0]), by_model());
+        let (mut late, mut good) = (VecDeque::new(), Vec::new());
+        let mut busy = [0.0; 2];
+        for step in 0..160 {
+            if step == 40 {
+                fleet.offered = vec![surge];
+            }
+            let (services, apis) = fleet.run(FAST, Told::Busy);
+            good.push(apis[0].goodput_per_s.unwrap());
+            for (sum, service) in busy.iter_mut().zip(&services) {
+                *sum += service.utilization.unwrap() / 4.0;
+            }
+            let mut told = [ServiceSignal::default(); 2];
+            if step % 4 == 3 {
+                late.push_back(std::mem::take(&mut busy));
+                if late.len() > 1 {
+                    let busy = late.pop_front().unwrap();
+                    told = busy.map(|busy| ServiceSignal { utilization: Some(busy), ..told[0] });
+                }
+            }
+            let seen = Observation { services: &told, apis: &apis };
+            fleet.rates = control.step(fleet.now, &fleet.topology, &seen).rates.to_vec();
+        }
+        let least = |from_s: usize| good[40 + 4 * from_s..].iter().copied().fold(f64::INFINITY, f64::min);
+        assert!(least(4) >= 0.8 * 200.0, "{surge}: {} from the fourth second on", least(4));
+        assert!(least(12) >= 0.95 * 200.0, "{surge}: {} at last", least(12));
     }
 }
 

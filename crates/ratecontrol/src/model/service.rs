@@ -12,6 +12,7 @@ use crate::observation::ServiceSignal;
 use crate::topology::{ApiId, OwnTime};
 
 use super::costs::{Costs, Sample};
+use super::untold::Untold;
 
 /// A service that is busier than this may as well be full: more would not show.
 pub(super) const FULL: f64 = 0.98;
@@ -31,6 +32,8 @@ const LONG_S: f64 = 2.0;
 
 /// No more than this is let in to make a queue longer that is too short: whoever is wrong is so by a tenth at most.
 const MOST: f64 = 1.1;
+/// And no less than this: who is let in shows what can be done.
+const LEAST: f64 = 0.05;
 /// Over how many seconds it is seen what is lost,
 pub(super) const LOST_S: f64 = 3.0;
 /// how much more idleness than lateness is as good as the same,
@@ -56,6 +59,8 @@ pub(super) struct Seen<'a> {
     pub own_times: &'a [OwnTime],
     /// in all.
     pub expected_per_s: f64,
+    /// The same in each of the times of which it may be how busy it is said to be; none where that is the last step.
+    pub past: &'a [Vec<f64>],
     /// Whether what was admitted also came: nothing else on the way held much of it up.
     pub settled: bool,
     /// How long requests wait here, by what is known of the latencies of its callers.
@@ -132,6 +137,8 @@ pub(super) struct Service {
     heard: Option<Nanos>,
     wait_s: Option<f64>,
     waiting: Option<f64>,
+    /// Its queue where nobody tells it.
+    untold: Untold,
     /// How many times the wait to keep is kept, and the part of the workers that had nothing to do of late.
     caution: f64,
     idle: f64,
@@ -160,6 +167,7 @@ impl Default for Service {
             heard: None,
             wait_s: None,
             waiting: None,
+            untold: Untold::default(),
             caution: 1.0,
             idle: 0.0,
             full: 0,
@@ -204,6 +212,19 @@ impl Service {
         self.allowed
     }
 
+    /// How long ago something was heard, if it ever was.
+    pub fn heard_for(&self, now: Nanos) -> Option<Nanos> {
+        self.heard.map(|heard| now.since(heard))
+    }
+
+    /// Takes in what came in a step where nobody tells its queue.
+    pub fn reckon(&mut self, now: Nanos, load: f64, seconds: f64) {
+        self.untold.go_on(now, load, seconds);
+        if self.heard.is_some() && self.wait_s.is_none() {
+            self.allowed = self.untold.allowed().clamp(LEAST, 1.0);
+        }
+    }
+
     /// Learns from a step in which something was heard.
     pub fn learn(&mut self, seen: &Seen<'_>, goal: &Goal) {
         let seconds = self.heard.map_or(0.0, |heard| seen.now.since(heard).as_secs_f64()).clamp(0.0, 5.0);
@@ -229,6 +250,10 @@ impl Service {
         }
         if !seen.says_busy {
             self.outgrow(seen);
+        }
+        if wait_s.is_none() && !full {
+            let load = self.load(seen.past.first().map_or(seen.flows, Vec::as_slice));
+            self.untold.begin(seen.now, load, seconds);
         }
         self.full = if full { (self.full + 1).min(8) } else { 0 };
         self.expected = seen.expected_per_s;
@@ -273,31 +298,64 @@ impl Service {
         }
     }
 
+    /// The load that so many calls of each caller are, by what is known.
+    fn load(&mut self, flows: &[f64]) -> f64 {
+        let mean = self.costs.mean(flows.iter().copied()).unwrap_or(0.0);
+        mean * self.calls() * flows.iter().sum::<f64>()
+    }
+
+    /// Of the times that may be told of, those in which the least load and the most came, and how much that was.
+    fn least_and_most<'a>(&mut self, seen: &Seen<'a>) -> [(f64, &'a [f64]); 2] {
+        let mut both: Option<[(f64, &[f64]); 2]> = None;
+        let now = seen.past.is_empty().then_some(seen.flows);
+        for flows in seen.past.iter().map(Vec::as_slice).chain(now) {
+            let one = (self.load(flows), flows);
+            let [least, most] = both.get_or_insert([one; 2]);
+            if one.0 < least.0 {
+                *least = one;
+            }
+            if one.0 > most.0 {
+                *most = one;
+            }
+        }
+        both.unwrap_or([(0.0, seen.flows); 2])
+    }
+
     /// Learns where nobody counts what is served.
     fn guess(&mut self, seen: &Seen<'_>, seconds: f64, full: bool, waited: bool, growth: Option<f64>) {
-        let (expected, seconds) = (seen.expected_per_s, seconds.max(0.1));
-        let flows = || seen.flows.iter().copied();
-        let mut take = |load: f64| {
+        let seconds = seconds.max(0.1);
+        let [(least, fewest), (most, all)] = self.least_and_most(seen);
+        let is_new = !self.costs.is_known();
+        let mut take = |load: f64, flows: &[f64]| {
+            let expected: f64 = flows.iter().sum();
             let (mean, calls) = (load / expected, expected * seconds);
             if calls >= 1.0 {
-                self.costs.take(Sample { mean, calls, seconds, mixed: false, full }, flows());
+                self.costs.take(Sample { mean, calls, seconds, mixed: false, full }, flows.iter().copied());
             }
         };
         match (seen.signal.utilization, growth) {
             // Full: the queue tells how much comes. One that is empty tells nothing.
             (utilization, Some(growth)) if (full || utilization.is_none()) && self.wait_s > Some(0.0) => {
-                take((1.0 + growth).max(0.05));
+                take((1.0 + growth).max(0.05), seen.flows);
             }
-            // What is worked on is what comes, unless some of it came before.
-            (Some(utilization), _) if !full && !waited && seen.settled => take(utilization),
-            // All are busy and nobody knows the queue. More costs than was known, if no more comes than before: or there was a queue
-            // already, and then that it costs less shows as soon as that is gone.
-            (Some(utilization), _) if full && self.wait_s.is_none() => {
-                let known = self.costs.mean(flows()).map_or(0.0, |mean| mean * self.calls() * expected);
-                if self.full > 0 && known < 1.1 {
+            // What is worked on is what comes, unless some of it came before. Where it is not known when that was, what fits any of the times
+            // says nothing new.
+            (Some(utilization), _) if !full && !waited && seen.settled => {
+                if utilization >= most || is_new {
+                    take(utilization, all);
+                } else if utilization <= least {
+                    take(utilization, fewest);
+                }
+            }
+            // All are busy, nobody knows the queue, and by what is known there is none. More costs than was known, if no more comes than
+            // before: or there was a queue already, and then that it costs less shows as soon as that is gone.
+            (Some(utilization), _)
+                if full && self.wait_s.is_none() && !self.untold.explains(seen.now, seconds) =>
+            {
+                if self.full > 0 && most < 1.1 {
                     self.costs.grow(MORE);
-                } else if expected >= self.expected {
-                    self.costs.at_least(utilization / expected, flows());
+                } else if seen.expected_per_s >= self.expected {
+                    self.costs.at_least(utilization / all.iter().sum::<f64>(), all.iter().copied());
                 }
             }
             _ => {}
@@ -319,20 +377,22 @@ impl Service {
     fn allow(&mut self, seen: &Seen<'_>, goal: &Goal, seconds: f64, full: bool) -> f64 {
         // What is decided now shows in the next step. Corrected any faster than that, it would swing.
         let drain_s = goal.drain.as_secs_f64().max(2.0 * seconds);
-        let least = 0.05;
         if let Some(wait) = self.wait_s {
             let keep = goal.wait * seen.patience_s;
             self.balance(seen, seconds, wait < 2.0 * keep * self.caution);
-            return (1.0 - (wait - keep * self.caution) / drain_s).clamp(least, MOST);
+            return (1.0 - (wait - keep * self.caution) / drain_s).clamp(LEAST, MOST);
         }
-        // Everything is busy though no more comes than fits: there is a queue that nobody tells of.
+        // Everything is busy though no more comes than fits, and by what is known there is no queue: there is one.
         let mean = self.costs.mean(seen.flows.iter().copied());
         let fits = mean.is_some_and(|mean| mean * self.calls() * seen.expected_per_s <= FULL);
-        self.stuck = if full && fits { (self.stuck + 1).min(8) } else { 0 };
+        let is_stuck = full && fits && !self.untold.explains(seen.now, seconds);
+        self.stuck = if is_stuck { (self.stuck + 1).min(8) } else { 0 };
         let unseen = 0.8f64.powi(self.stuck.saturating_sub(1) as i32);
-        let inferred = seen.inferred_wait_s.filter(|_| full).unwrap_or(0.0);
-        let late = (inferred - 3.0 * seen.patience_s).max(0.0) / drain_s;
-        (goal.utilization * unseen - late).clamp(least, 1.0)
+        let told_s = seen.inferred_wait_s.filter(|_| full).unwrap_or(0.0);
+        let late_s = (self.untold.unexplained_s(told_s) - 3.0 * seen.patience_s).max(0.0);
+        let fill = goal.utilization * unseen - late_s / drain_s;
+        self.untold.aim(seen.patience_s, fill, drain_s);
+        self.untold.allowed().clamp(LEAST, 1.0)
     }
 
     /// A wait is right when as much is lost because workers have nothing to do as because answers come late. Services with few workers

@@ -14,6 +14,8 @@ pub enum Told {
     All,
     /// Utilisation and what is served.
     Served,
+    /// Utilisation alone.
+    Busy,
     /// Utilisation and queue.
     Queue,
     /// Queue and what is served, as by a sentry in front.
@@ -122,8 +124,9 @@ impl Fluid {
         let services = (0..services).map(|service| ServiceSignal {
             utilization: (told != Told::Front)
                 .then_some((busy[service] / seconds / self.capacity[service].max(1e-9)).min(1.0)),
-            queue_delay: (told != Told::Served).then(|| Nanos::from_secs_f64(waits[service])),
-            served_per_s: (told != Told::Queue).then_some(served[service] / seconds),
+            queue_delay: (!matches!(told, Told::Served | Told::Busy))
+                .then(|| Nanos::from_secs_f64(waits[service])),
+            served_per_s: (!matches!(told, Told::Queue | Told::Busy)).then_some(served[service] / seconds),
         });
         let apis = (0..apis).map(|api| ApiSignal {
             offered_per_s: Some(self.offered[api]),
