@@ -66,7 +66,7 @@ impl Untold {
 
     /// The load that leaves none.
     pub fn allowed(&self) -> f64 {
-        self.fill - self.wait_s / self.drain_s
+        self.fill - self.wait_s / self.drain_s.max(1e-3)
     }
 }
 
