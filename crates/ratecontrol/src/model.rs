@@ -103,8 +103,8 @@ pub struct Model {
     full: Vec<bool>,
     flows: Vec<f64>,
     past: Past,
-    /// Of one service, in the times that it may be about what is told of it.
-    past_flows: Vec<Vec<f64>>,
+    /// Those of a service in the times of which it may be what is told of it, time by time.
+    past_flows: Vec<f64>,
     own_times: Vec<OwnTime>,
     plan: Plan,
     /// Services of a cluster, and the row of each.
@@ -184,6 +184,9 @@ impl Model {
                 inferred = Some(inferred.map_or(excess, |least| least.min(excess)));
             }
         }
+        if self.past_flows.is_empty() {
+            self.past_flows.extend_from_slice(&self.flows);
+        }
         self.own_times.clear();
         self.own_times
             .extend(view.topology.pairs_of(service).iter().map(|&pair| view.topology.own_time(pair)));
@@ -218,9 +221,9 @@ impl Model {
     fn look_back(&mut self, service: ServiceId, view: &View<'_>) {
         let Some(since) = self.services[service.index()].heard_for(view.now) else { return };
         let (past, users) = (&self.past, view.topology.users(service).iter());
+        let times = past.may_be(view.now, since, view.elapsed);
         self.past_flows.extend(
-            past.may_be(view.now, since, view.elapsed)
-                .map(|time| users.clone().map(|&(api, calls)| past.per_s(time, api) * calls).collect()),
+            times.flat_map(|time| users.clone().map(move |&(api, calls)| past.per_s(time, api) * calls)),
         );
     }
 

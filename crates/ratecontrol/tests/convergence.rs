@@ -2,7 +2,7 @@
 
 mod fluid;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use fluid::{Fluid, Told};
 use plimsoll_core::Nanos;
@@ -74,8 +74,7 @@ fn a_queue_that_nobody_tells_is_worked_off_and_no_more() {
     for surge in [300.0, 520.0, 900.0] {
         let apis = vec![Api::along([0, 1], SLO, 1)];
         let (mut fleet, mut control) = (Fluid::new(apis, &[200.0, 400.0], &[52.0]), by_model());
-        let (mut late, mut good) = (VecDeque::new(), Vec::new());
-        let mut busy = [0.0; 2];
+        let (mut busy, mut before, mut good) = ([0.0; 2], None, Vec::new());
         for step in 0..160 {
             if step == 40 {
                 fleet.offered = vec![surge];
@@ -86,12 +85,10 @@ fn a_queue_that_nobody_tells_is_worked_off_and_no_more() {
                 *sum += service.utilization.unwrap() / 4.0;
             }
             let mut told = [ServiceSignal::default(); 2];
-            if step % 4 == 3 {
-                late.push_back(std::mem::take(&mut busy));
-                if late.len() > 1 {
-                    let busy = late.pop_front().unwrap();
-                    told = busy.map(|busy| ServiceSignal { utilization: Some(busy), ..told[0] });
-                }
+            if step % 4 == 3
+                && let Some(busy) = before.replace(std::mem::take(&mut busy))
+            {
+                told = busy.map(|busy| ServiceSignal { utilization: Some(busy), ..ServiceSignal::default() });
             }
             let seen = Observation { services: &told, apis: &apis };
             fleet.rates = control.step(fleet.now, &fleet.topology, &seen).rates.to_vec();

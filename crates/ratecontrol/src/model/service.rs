@@ -59,8 +59,8 @@ pub(super) struct Seen<'a> {
     pub own_times: &'a [OwnTime],
     /// in all.
     pub expected_per_s: f64,
-    /// The same in each of the times of which it may be how busy it is said to be; none where that is the last step.
-    pub past: &'a [Vec<f64>],
+    /// The flows in each of the times of which it may be how busy it is said to be, the latest first; the same again where that is the last step.
+    pub past: &'a [f64],
     /// Whether what was admitted also came: nothing else on the way held much of it up.
     pub settled: bool,
     /// How long requests wait here, by what is known of the latencies of its callers.
@@ -252,7 +252,7 @@ impl Service {
             self.outgrow(seen);
         }
         if wait_s.is_none() && !full {
-            let load = self.load(seen.past.first().map_or(seen.flows, Vec::as_slice));
+            let load = self.load(&seen.past[..seen.flows.len()]);
             self.untold.begin(seen.now, load, seconds);
         }
         self.full = if full { (self.full + 1).min(8) } else { 0 };
@@ -298,7 +298,7 @@ impl Service {
         }
     }
 
-    /// The load that so many calls of each caller are, by what is known.
+    /// The load that so many calls of each caller are, by what is known; zero before anything is.
     fn load(&mut self, flows: &[f64]) -> f64 {
         let mean = self.costs.mean(flows.iter().copied()).unwrap_or(0.0);
         mean * self.calls() * flows.iter().sum::<f64>()
@@ -306,19 +306,18 @@ impl Service {
 
     /// Of the times that may be told of, those in which the least load and the most came, and how much that was.
     fn least_and_most<'a>(&mut self, seen: &Seen<'a>) -> [(f64, &'a [f64]); 2] {
-        let mut both: Option<[(f64, &[f64]); 2]> = None;
-        let now = seen.past.is_empty().then_some(seen.flows);
-        for flows in seen.past.iter().map(Vec::as_slice).chain(now) {
+        let (latest, others) = seen.past.split_at(seen.flows.len());
+        let [mut least, mut most] = [(self.load(latest), latest); 2];
+        for flows in others.chunks_exact(seen.flows.len()) {
             let one = (self.load(flows), flows);
-            let [least, most] = both.get_or_insert([one; 2]);
             if one.0 < least.0 {
-                *least = one;
+                least = one;
             }
             if one.0 > most.0 {
-                *most = one;
+                most = one;
             }
         }
-        both.unwrap_or([(0.0, seen.flows); 2])
+        [least, most]
     }
 
     /// Learns where nobody counts what is served.
@@ -365,8 +364,7 @@ impl Service {
     /// Learns that it can do more where only a queue tells: who has room has none, however much that is. In two steps running, as what comes of
     /// few calls in one may be anything.
     fn outgrow(&mut self, seen: &Seen<'_>) {
-        let known = self.costs.mean(seen.flows.iter().copied()).map_or(0.0, |mean| mean * self.calls());
-        let has_room = self.wait_s == Some(0.0) && known * seen.expected_per_s >= FULL;
+        let has_room = self.wait_s == Some(0.0) && self.load(seen.flows) >= FULL;
         self.spare = if has_room { (self.spare + 1).min(2) } else { 0 };
         if self.spare >= 2 {
             self.costs.grow(1.0 / MORE);
@@ -383,8 +381,7 @@ impl Service {
             return (1.0 - (wait - keep * self.caution) / drain_s).clamp(LEAST, MOST);
         }
         // Everything is busy though no more comes than fits, and by what is known there is no queue: there is one.
-        let mean = self.costs.mean(seen.flows.iter().copied());
-        let fits = mean.is_some_and(|mean| mean * self.calls() * seen.expected_per_s <= FULL);
+        let fits = self.costs.is_known() && self.load(seen.flows) <= FULL;
         let is_stuck = full && fits && !self.untold.explains(seen.now, seconds);
         self.stuck = if is_stuck { (self.stuck + 1).min(8) } else { 0 };
         let unseen = 0.8f64.powi(self.stuck.saturating_sub(1) as i32);

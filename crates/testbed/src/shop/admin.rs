@@ -13,6 +13,7 @@ use plimsoll_core::Nanos;
 use plimsoll_simulator::fleet::plan::ServicePlan;
 
 use super::{Floor, service};
+use crate::clock::Clock;
 use crate::http::{Body, param, text};
 use crate::server::{Handler, Server};
 
@@ -25,6 +26,7 @@ const MOST_INSTANCES: u32 = 1_000;
 
 struct Admin {
     floor: Arc<Floor>,
+    clock: Clock,
     seen: RefCell<Seen>,
 }
 
@@ -49,16 +51,15 @@ pub(super) fn start(floor: &Arc<Floor>, listen: SocketAddr) -> io::Result<Server
     let floor = Arc::clone(floor);
     Server::start("shop-admin", listen, move |_| {
         let did = |service: &ServicePlan| Did { call_ns: service.time.mean_ns(), ..Did::default() };
-        let services = floor.plan.services.iter().map(did).collect();
-        let seen = RefCell::new(Seen { at: floor.clock.now(), services });
-        Ok(Admin { floor, seen })
+        let seen = Seen { at: Nanos::ZERO, services: floor.plan.services.iter().map(did).collect() };
+        Ok(Admin { floor, clock: Clock::start(), seen: RefCell::new(seen) })
     })
 }
 
 impl Admin {
     fn metrics(&self) -> String {
         let mut seen = self.seen.borrow_mut();
-        let now = self.floor.clock.now();
+        let now = self.clock.now();
         let passed = now.since(seen.at);
         if passed >= LEAST {
             seen.at = now;

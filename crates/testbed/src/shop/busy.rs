@@ -27,12 +27,14 @@ impl Sum {
     }
 }
 
-impl Busy {
+impl Default for Busy {
     /// Nobody is.
-    pub fn new(clock: Clock) -> Busy {
-        Busy { clock, sum: Mutex::default() }
+    fn default() -> Busy {
+        Busy { clock: Clock::start(), sum: Mutex::default() }
     }
+}
 
+impl Busy {
     /// One more, until what is returned is dropped: with what it works on, or with its instance.
     pub fn begin(&self) -> Works<'_> {
         let mut sum = self.sum.lock();
@@ -66,8 +68,8 @@ mod tests {
 
     #[test]
     fn who_is_busy_counts_before_it_is_done() {
-        let clock = Clock::start();
-        let busy = Busy::new(clock);
+        let busy = Busy::default();
+        let clock = busy.clock;
         let before = clock.now();
         let two = [busy.begin(), busy.begin()];
         while busy.spent_ns() < 20_000_000 {

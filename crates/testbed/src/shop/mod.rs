@@ -24,7 +24,6 @@ use std::sync::Arc;
 
 use plimsoll_simulator::fleet::plan::Plan;
 
-use crate::clock::Clock;
 use crate::server::Server;
 use service::Service;
 use spans::Exporter;
@@ -58,7 +57,6 @@ struct Floor {
     /// In the order of the plan.
     services: Vec<Service>,
     exporter: Option<Exporter>,
-    clock: Clock,
     sample: f64,
     seed: u64,
 }
@@ -81,11 +79,9 @@ pub fn start(options: &Options) -> io::Result<Shop> {
     }
     let (plan, warnings) = Plan::read(&options.scenario).map_err(wrong)?;
     warnings.iter().for_each(|warning| eprintln!("{warning}"));
-    let clock = Clock::start();
-    let services = plan.services.iter().map(|_| Service::new(clock)).collect();
+    let services = plan.services.iter().map(|_| Service::default()).collect();
     let exporter = options.spans.map(Exporter::start).transpose()?;
-    let floor =
-        Arc::new(Floor { plan, services, exporter, clock, sample: options.sample, seed: options.seed });
+    let floor = Arc::new(Floor { plan, services, exporter, sample: options.sample, seed: options.seed });
     for service in 0..floor.services.len() {
         service::resize(&floor, service, floor.plan.services[service].instances)?;
     }

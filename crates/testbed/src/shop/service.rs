@@ -25,6 +25,7 @@ use crate::http::{Body, text};
 use crate::server::{Handler, Server};
 
 /// A service, whatever its instances are.
+#[derive(Default)]
 pub(super) struct Service {
     instances: Mutex<Vec<(Arc<Instance>, Server)>>,
     pub busy: Busy,
@@ -45,20 +46,6 @@ pub(super) struct Instance {
 }
 
 impl Service {
-    /// One without any.
-    pub fn new(clock: Clock) -> Service {
-        Service {
-            instances: Mutex::default(),
-            busy: Busy::new(clock),
-            worked: AtomicU64::default(),
-            worked_ns: AtomicU64::default(),
-            waiting: AtomicU64::default(),
-            served: AtomicU64::default(),
-            refused: AtomicU64::default(),
-            started: AtomicU64::default(),
-        }
-    }
-
     /// The less loaded of two instances.
     pub fn pick(&self, rng: &mut Rng) -> Option<Arc<Instance>> {
         use rand::RngExt;
@@ -115,6 +102,7 @@ struct Worker {
     workers: Semaphore,
     waiting: Cell<usize>,
     rng: RefCell<Rng>,
+    clock: Clock,
     /// By how much it has waited too long so far: timers are coarse, but what it can do a second must be right.
     overslept_ns: Cell<i64>,
     caller: Caller,
@@ -128,6 +116,7 @@ impl Worker {
             workers: Semaphore::new(plan.workers as usize),
             waiting: Cell::new(0),
             rng: RefCell::new(rng::seeded(floor.seed, 1 + stream)),
+            clock: Clock::start(),
             overslept_ns: Cell::new(0),
             caller: Caller::default(),
             floor,
@@ -150,12 +139,12 @@ impl Worker {
         let time = self.floor.plan.services[self.service].time.sample(&mut self.rng.borrow_mut());
         let wanted_ns = (time.0 as f64 * cost) as i64;
         let works = of.busy.begin();
-        let start = self.floor.clock.now();
+        let start = self.clock.now();
         let sleep_ns = wanted_ns - self.overslept_ns.get();
         if sleep_ns > 0 {
             tokio::time::sleep(Duration::from_nanos(sleep_ns as u64)).await;
         }
-        let took = self.floor.clock.now().since(start);
+        let took = self.clock.now().since(start);
         // A machine that stood still is not made up for.
         let overslept =
             (self.overslept_ns.get() + took.0 as i64 - wanted_ns).min(Nanos::from_millis(50).0 as i64);
