@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The controller learns from senders and sources that we did not write: the OpenTelemetry SDKs for Python and Go, Envoy's tracer, a real
-Prometheus.
+Prometheus, the node exporter.
 
     telemetry.py            runs the checks; prints `telemetry NAME ok` for each, and exits 1 if any failed
     telemetry.py check      exits 0 if all that is needed is here
-    telemetry.py install    puts it below target/: virtual environments, one of them with Envoy, a Go program, Prometheus from its Debian package
+    telemetry.py install    puts it below target/: virtual environments, one of them with Envoy, a Go program, Prometheus and the node exporter from their Debian packages
 """
 
 import http.client
@@ -29,8 +29,8 @@ TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 PLIMSOLL = os.environ.get("PLIMSOLL", str(TARGET / "release/plimsoll"))
 TOOLS = TARGET / "otel"
 PYTHON, GO = TOOLS / "venv/bin/python", TOOLS / "sender"
-# Unpacked and not installed: apt would start it.
-PROMETHEUS = shutil.which("prometheus") or TOOLS / "prometheus/usr/bin/prometheus"
+# Unpacked and not installed: apt would start them.
+DEBIANS = {name: shutil.which(name) or TOOLS / name / "usr/bin" / name for name in ("prometheus", "prometheus-node-exporter")}
 # Enough for a busy machine of two cores.
 PATIENCE_S = 90
 REQUESTS = 50
@@ -38,7 +38,7 @@ CHILDREN = []
 
 
 def check():
-    for tool in (PYTHON, GO, PROMETHEUS):
+    for tool in (PYTHON, GO, *DEBIANS.values()):
         if not pathlib.Path(tool).exists():
             sys.exit(f"{tool} is missing: {sys.argv[0]} install")
     if not tools.path("envoy"):
@@ -51,12 +51,11 @@ def install():
         subprocess.run([sys.executable, "-m", "venv", TOOLS / "venv"], check=True)
         subprocess.run([PYTHON, "-m", "pip", "install", "-q", "-r", HERE / "requirements.txt"], check=True)
     subprocess.run(["go", "build", "-o", GO, "."], cwd=HERE, check=True)
-    if not pathlib.Path(PROMETHEUS).exists():
-        subprocess.run(["apt-get", "download", "-qq", "prometheus"], cwd=TOOLS, check=True)
-        [package] = TOOLS.glob("prometheus_*.deb")
-        subprocess.run(["dpkg", "-x", package, TOOLS / "prometheus"], check=True)
-
-
+    for name, program in DEBIANS.items():
+        if not pathlib.Path(program).exists():
+            subprocess.run(["apt-get", "download", "-qq", name], cwd=TOOLS, check=True)
+            [package] = TOOLS.glob(f"{name}_*.deb")
+            subprocess.run(["dpkg", "-x", package, TOOLS / name], check=True)
     tools.need(["envoy"], install=True)
 
 
@@ -241,7 +240,7 @@ def sources(work):
 global: {{ scrape_interval: 1s }}
 scrape_configs: [{{ job_name: cadvisor, static_configs: [{{ targets: ["127.0.0.1:{exporter}"] }}] }}]
 """)
-    server = start(work, "prometheus", PROMETHEUS, f"--config.file={work}/prometheus.yml", f"--storage.tsdb.path={work}/tsdb", f"--web.listen-address=127.0.0.1:{prometheus}")
+    server = start(work, "prometheus", DEBIANS["prometheus"], f"--config.file={work}/prometheus.yml", f"--storage.tsdb.path={work}/tsdb", f"--web.listen-address=127.0.0.1:{prometheus}")
     agent = free_port()
     (work / "agent.toml").write_text(f'[agent]\nadmin = "127.0.0.1:{agent}"\n[herald]\nreader = "pread"\n')
     start(work, "agent", PLIMSOLL, "agent", "--config", work / "agent.toml")
@@ -279,7 +278,19 @@ scrape_configs: [{{ job_name: cadvisor, static_configs: [{{ targets: ["127.0.0.1
         admin, _ = told("by-agent", keys, {})
         until("the agent tells", lambda: get(admin, "/paths")["utilization"])
 
-    return [("query", by_query), ("prometheus", by_prometheus), ("cadvisor", by_cadvisor), ("agent", by_agent)]
+    def by_node_exporter():
+        node = free_port()
+        start(work, "node-exporter", DEBIANS["prometheus-node-exporter"], f"--web.listen-address=127.0.0.1:{node}")
+        keys = f'scrape = [{{ server = "127.0.0.1:{node}", kind = "node", service = "database" }}]'
+        admin, _ = told("by-node-exporter", keys, {})
+        busy = lambda: get(admin, "/paths")["utilization"].get("database", {}).get("utilization")
+        burners = [start(work, "burner", sys.executable, "-c", "while True: pass") for _ in range(os.cpu_count())]
+        until("all processors are busy", lambda: (busy() or 0) > 0.95)
+        for burner in burners:
+            burner.kill()
+        until("they are not", lambda: (busy() or 1) < 0.8)
+
+    return [("query", by_query), ("prometheus", by_prometheus), ("cadvisor", by_cadvisor), ("agent", by_agent), ("node-exporter", by_node_exporter)]
 
 
 def main():
