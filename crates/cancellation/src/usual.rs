@@ -3,14 +3,12 @@
 //! The paper cancels whoever gains most. Somebody always does: under plain overload, where all are alike, that would be an innocent.
 //! So what is usual is learnt, while objectives are kept, and again from what ends now, in case everybody is slower.
 
-use std::collections::hash_map::Entry;
-
 use plimsoll_core::Nanos;
 use rustc_hash::FxHashMap;
 
 use crate::choose::FAR_ABOVE;
 use crate::fading::{self, Pair};
-use crate::scene::{Kind, Resource, Scene, Use};
+use crate::scene::{Kind, Resource, Scene};
 
 /// How long what is usual is remembered.
 const LONG: Nanos = Nanos::from_secs(60);
@@ -19,12 +17,17 @@ const LONG: Nanos = Nanos::from_secs(60);
 const HABIT: Nanos = Nanos::from_secs(10);
 /// What ends now.
 const SHORT: Nanos = Nanos::from_secs(1);
+/// Where it is no larger part of those who get done that took far more than usual, it is not what everybody takes now. Those who are to blame
+/// get done, too, and come again.
+const FEW: f64 = 0.2;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Takings {
     /// Holds that ended and their ns; of what is not held for a time, requests that ended and units that were taken.
     calm: Pair,
     recent: Pair,
+    /// Of those the requests that took far more than was usual in calm.
+    far: Pair,
     /// What was taken since somebody got done last.
     pending: f64,
     /// Time in ns, and what those took of it that took far more than usual: there may always be some.
@@ -38,8 +41,8 @@ pub struct Usual {
     unended: Unended,
 }
 
-/// By task, what those took who have taken far more than usual of something that is not held for a time, and are not done. There may be as
-/// many as there are tasks and resources at every look, so what is kept of a task stays where it is.
+/// By task, what those took who are not done. There may be as many as there are tasks and resources at every look, so what is kept of a task
+/// stays where it is.
 #[derive(Debug, Default)]
 struct Unended(FxHashMap<u64, Taken>);
 
@@ -47,7 +50,8 @@ struct Unended(FxHashMap<u64, Taken>);
 struct Taken {
     /// Whether the task is there in this look.
     is_there: bool,
-    /// Of each resource, since it had taken far more than usual.
+    is_request: bool,
+    /// Of each resource.
     of: Vec<u64>,
 }
 
@@ -55,24 +59,30 @@ impl Usual {
     /// Takes in what happened in the last `elapsed`; `calm` tells whether objectives were kept, and `was_cancelled` who was told to end.
     pub fn look(&mut self, elapsed: Nanos, scene: &Scene, calm: bool, was_cancelled: impl Fn(u64) -> bool) {
         self.takings.resize(self.takings.len().max(scene.resources.len()), Takings::default());
-        // More than anything where it is held, or nothing is known of it yet.
-        let far_above = scene.resources.iter().enumerate().map(|(index, resource)| match self.taken(index) {
-            taken if taken > 0.0 && !resource.kind.is_held() => (FAR_ABOVE * taken) as u64,
-            _ => u64::MAX,
+        let far_above = self.takings.iter().zip(&scene.resources).map(|(takings, resource)| {
+            let usual = takings.calm.ratio();
+            if resource.kind.is_held() || usual == 0.0 { u64::MAX } else { (FAR_ABOVE * usual) as u64 }
         });
         let far_above: Vec<u64> = far_above.collect();
-        let not_yet = self.unended.look(scene, &far_above, was_cancelled);
+        let unended = self.unended.look(scene, &far_above, was_cancelled);
         let completions = scene.completions();
-        for ((takings, resource), not_yet) in self.takings.iter_mut().zip(&scene.resources).zip(not_yet) {
+        for ((takings, resource), done) in self.takings.iter_mut().zip(&scene.resources).zip(unended) {
             let is_held = resource.kind.is_held();
-            let (count, amount) =
-                if is_held { (resource.ended, resource.ended_ns) } else { (completions, resource.gets) };
+            let (count, amount, not_yet) = match is_held {
+                true => (resource.ended, resource.ended_ns, 0),
+                false => (completions, resource.gets, done.not_yet),
+            };
             takings.pending += amount as f64 - not_yet as f64;
             // What is not held for a time is taken by those who get done later. While nobody does, that says nothing of what one takes who does.
-            if is_held || completions > 0 {
+            let fades = if is_held || completions > 0 {
                 let amount = std::mem::take(&mut takings.pending).max(0.0);
-                takings.recent.add(fading::factor(elapsed, SHORT), count as f64, amount);
-            }
+                let fades = fading::factor(elapsed, SHORT);
+                takings.recent.add(fades, count as f64, amount);
+                fades
+            } else {
+                1.0
+            };
+            takings.far.add(fades, done.far as f64, done.far_amount as f64);
             if calm {
                 takings.calm.add(fading::factor(elapsed, LONG), count as f64, amount as f64);
             }
@@ -94,8 +104,10 @@ impl Usual {
     /// What a task usually takes: the mean hold in ns; of what is not held for a time, units a request. The larger of what was usual
     /// and what ends now.
     pub fn taken(&self, resource: usize) -> f64 {
-        let takings = &self.takings[resource];
-        takings.calm.ratio().max(takings.recent.ratio())
+        let Takings { calm, recent, far, .. } = &self.takings[resource];
+        let few = far.count <= FEW * recent.count;
+        let most = Pair { count: recent.count - far.count, amount: recent.amount - far.amount };
+        calm.ratio().max(if few { most.ratio() } else { recent.ratio() })
     }
 
     /// What those who take far more than usual usually take together in `elapsed`.
@@ -105,38 +117,49 @@ impl Usual {
     }
 }
 
+/// What a look shows of those who are done, and of those who are not.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    /// What was taken in this look that counts later, when who took it is done; below zero where more is counted now that was taken before.
+    not_yet: i64,
+    /// Requests that are gone and took far more than usual, and what they took.
+    far: u64,
+    far_amount: u64,
+}
+
 impl Unended {
-    /// Of each resource, what was taken in this look that counts later, when who took it is done; below zero where more is counted now that
-    /// was taken before. What those took who were cancelled never counts: it was not usual.
-    fn look(&mut self, scene: &Scene, far_above: &[u64], was_cancelled: impl Fn(u64) -> bool) -> Vec<i64> {
-        let mut not_yet = vec![0; far_above.len()];
-        let is_above = |used: &Use| far_above.get(used.resource as usize).is_some_and(|&far| used.used > far);
+    /// Takes in a look; of each resource, who is done. What those took who were cancelled never counts: it was not usual.
+    fn look(&mut self, scene: &Scene, far_above: &[u64], was_cancelled: impl Fn(u64) -> bool) -> Vec<Done> {
+        let mut done = vec![Done::default(); scene.resources.len()];
         // Uses come in the order of tasks.
         for uses in scene.uses.chunk_by(|a, b| a.task == b.task) {
             let Some(task) = scene.tasks.get(uses[0].task as usize) else { continue };
-            let taken = match self.0.entry(task.id) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) if uses.iter().any(is_above) => new.insert(Taken::default()),
-                Entry::Vacant(_) => continue,
-            };
+            let taken = self.0.entry(task.id).or_default();
             taken.is_there = true;
-            taken.of.resize(far_above.len(), 0);
+            taken.is_request = task.request;
+            taken.of.resize(scene.resources.len(), 0);
             for used in uses {
-                let Some(before) = taken.of.get_mut(used.resource as usize) else { continue };
-                if *before > 0 || is_above(used) {
-                    *before += used.recent;
-                    not_yet[used.resource as usize] += used.recent as i64;
+                let resource = used.resource as usize;
+                if let (Some(taken), Some(done)) = (taken.of.get_mut(resource), done.get_mut(resource)) {
+                    *taken += used.recent;
+                    done.not_yet += used.recent as i64;
                 }
             }
         }
         self.0.retain(|&task, taken| {
             let is_there = std::mem::take(&mut taken.is_there);
             if !is_there && !was_cancelled(task) {
-                not_yet.iter_mut().zip(&taken.of).for_each(|(not_yet, &taken)| *not_yet -= taken as i64);
+                for ((done, &amount), &far_above) in done.iter_mut().zip(&taken.of).zip(far_above) {
+                    done.not_yet -= amount as i64;
+                    if taken.is_request && amount > far_above {
+                        done.far += 1;
+                        done.far_amount += amount;
+                    }
+                }
             }
             is_there
         });
-        not_yet
+        done
     }
 }
 
@@ -154,7 +177,7 @@ pub fn taken_by_all(resource: &Resource, elapsed: Nanos) -> f64 {
 mod tests {
     use super::*;
     use crate::scene::Use;
-    use crate::testing::task;
+    use crate::testing::{request, task};
 
     const LOOK: Nanos = Nanos::from_millis(20);
 
@@ -219,6 +242,30 @@ mod tests {
     }
 
     #[test]
+    fn those_who_have_just_begun_say_nothing_of_it_either() {
+        let mut usual = Usual::default();
+        (0..100).for_each(|_| usual.look(LOOK, &computing(1, 0, 0), true, |_| false));
+        // Twelve have come, and each has a little of the processors; none has far more than usual yet.
+        for look in 1..6 {
+            let uses = (0..12).map(|task| Use {
+                task,
+                used: look * 15_000_000,
+                recent: 15_000_000,
+                ..Use::default()
+            });
+            let scene = Scene {
+                tasks: (0..12).map(task).collect(),
+                resources: vec![Resource { gets: 190_000_000, ..Resource::quiet(Kind::Cpu, 2) }],
+                uses: uses.collect(),
+                finished: vec![(1_000_000, 1)],
+                ..Scene::default()
+            };
+            usual.look(LOOK, &scene, false, |_| false);
+        }
+        assert!((usual.taken(0) - 10e6).abs() < 1.0, "{}", usual.taken(0));
+    }
+
+    #[test]
     fn who_is_done_counts_with_all_it_took_of_processors_unless_it_was_cancelled() {
         for (cancelled, expected) in [(false, 250e6..310e6), (true, 9e6..11e6)] {
             let mut usual = Usual::default();
@@ -231,6 +278,24 @@ mod tests {
                 (2..4).for_each(|n| usual.look(LOOK, &computing(0, id, 100 * n), false, |_| cancelled));
             }
             assert!(expected.contains(&usual.taken(0)), "{cancelled}: {}", usual.taken(0));
+        }
+    }
+
+    #[test]
+    fn a_few_who_get_done_after_far_more_than_usual_do_not_make_it_usual() {
+        for (lights, expected) in [(10, 9e6..11e6), (2, 200e6..230e6)] {
+            let mut usual = Usual::default();
+            (0..100).for_each(|_| usual.look(LOOK, &computing(10, 0, 0), true, |_| false));
+            for id in 1..500 {
+                // The one before is done, after 600 ms.
+                let scene = Scene { tasks: vec![request(id, 0)], ..computing(lights, id, 600) };
+                let recent = 600_000_000;
+                let resources = vec![Resource { gets: 10_000_000 * lights + recent, ..scene.resources[0] }];
+                let uses = vec![Use { recent, ..scene.uses[0] }];
+                let finished = vec![(1_000_000, lights + 1)];
+                usual.look(LOOK, &Scene { resources, uses, finished, ..scene }, false, |_| false);
+            }
+            assert!(expected.contains(&usual.taken(0)), "{lights}: {}", usual.taken(0));
         }
     }
 
