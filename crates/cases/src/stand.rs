@@ -24,9 +24,12 @@ use plimsoll_testbed::{etcd, mariadb, postgres};
 const APP: &str = "app";
 /// Where they are, in a MariaDB.
 const DATABASE: &str = "shop";
-/// What the pool of a Solr is called, and how many queries it has at once.
+/// What the pool of a Solr is called.
 const POOL: &str = "solr";
-const WORKERS: u32 = 16;
+/// How many of its threads the pool leaves to who cancels; and how many queries a Solr has at once that is as it comes, with 10,000 threads:
+/// more than can be slow here, or those who are not would wait for a slot, where Solr itself makes nobody wait.
+const SPARE: u32 = 4;
+const MANY: u32 = 64;
 
 /// A running server. Dropped, it ends and leaves nothing behind.
 pub enum Stand {
@@ -227,8 +230,11 @@ impl Stand {
             return Ok(sentry);
         }
         if let Stand::Solr(server, sentry) = self {
+            let threads = case.server.settings.iter().find(|it| it.name == "-Dsolr.jetty.threads.max");
+            let threads: Option<u32> = threads.and_then(|threads| threads.value.parse().ok());
+            let workers = threads.map_or(MANY, |threads| threads.saturating_sub(SPARE).max(1));
             let pool = format!(
-                "[pool.{POOL}]\nservers = [\"{}\"]\nworkers = {WORKERS}\nsolr = {{}}\n",
+                "[pool.{POOL}]\nservers = [\"{}\"]\nworkers = {workers}\nsolr = {{}}\n",
                 server.http().address
             );
             let (process, address, admin) = Agent::sentry(program, &pool)?;
