@@ -36,8 +36,8 @@ fn only_the_job_writes_to_the_output_and_reads_the_input() {
         .unwrap();
     cat.stdin.take().unwrap().write_all(b"left to right\n").unwrap();
     let output = cat.wait_with_output().unwrap();
-    assert_eq!(output.stdout, b"left to right\n");
     let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.stdout, b"left to right\n", "{}: {said}", output.status);
     assert!(said.lines().all(|line| line.starts_with("plimsoll yield: ")), "{said}");
     assert!(said.contains("slower than alone"), "{said}");
 

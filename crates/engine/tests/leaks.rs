@@ -40,7 +40,8 @@ fn nothing_is_left_of_an_engine_that_has_ended() {
         // A thread gives itself its name.
         assert!(until(|| threads_of_the_engine() == 2));
         drop(engine);
-        assert_eq!(threads_of_the_engine(), 0, "its threads have ended when it has");
+        // It has waited for them; the kernel lists a thread for a moment longer.
+        assert!(until(|| threads_of_the_engine() == 0), "its threads have ended when it has");
         app.close();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "only the events are left");
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::hierarchy::{Hierarchy, Purpose, Version};
 use crate::process;
 
-/// How its name begins; the process id of who made it follows.
+/// How its name begins; the process id of who made it follows, and of which namespace that is.
 const NAME: &str = "plimsoll-yield-";
 /// Passes over a group that is being emptied while its processes start others, at most.
 const MOST_PASSES: usize = 100;
@@ -34,7 +34,7 @@ impl Group {
     pub fn planned(pid: i32, purpose: Purpose) -> Result<Group, String> {
         let hierarchy = Hierarchy::of(pid, purpose)?;
         let place = hierarchy.place(purpose)?;
-        Ok(Group { dir: place.join(format!("{NAME}{}", std::process::id())), version: hierarchy.version })
+        Ok(Group { dir: place.join(Owner::of_this().name()), version: hierarchy.version })
     }
 
     /// Whether a process shares the CPUs in no group but the outermost, so that its session counts.
@@ -195,19 +195,39 @@ fn remove_stale(place: &Path) {
     }
 }
 
-/// The process id of who made a group like this.
-fn owner(dir: &Path) -> Option<i32> {
-    dir.file_name()?.to_str()?.strip_prefix(NAME)?.parse().ok()
+/// Who made a group like this. A container may see the groups of its host, or of another container, and none of the processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Owner {
+    pid: i32,
+    /// The inode of the process ids' namespace, which tells it from all others of this host.
+    namespace: u64,
+}
+
+impl Owner {
+    fn of_this() -> Owner {
+        let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |is| is.ino());
+        Owner { pid: std::process::id() as i32, namespace }
+    }
+
+    fn of(dir: &Path) -> Option<Owner> {
+        let (pid, namespace) = dir.file_name()?.to_str()?.strip_prefix(NAME)?.split_once('-')?;
+        Some(Owner { pid: pid.parse().ok()?, namespace: namespace.parse().ok()? })
+    }
+
+    fn name(self) -> String {
+        format!("{NAME}{}-{}", self.pid, self.namespace)
+    }
 }
 
 /// Whether it was made for a job that gives way.
 pub fn is_of_a_yield(dir: &Path) -> bool {
-    owner(dir).is_some()
+    Owner::of(dir).is_some()
 }
 
-/// Whether whoever made it has ended.
+/// Whether whoever made it has ended, as far as can be seen from here.
 fn is_left_over(dir: &Path) -> bool {
-    owner(dir).is_some_and(|pid| process::Process::of(pid).is_none())
+    let here = |owner: &Owner| owner.namespace == Owner::of_this().namespace;
+    Owner::of(dir).filter(here).is_some_and(|owner| process::Process::of(owner.pid).is_none())
 }
 
 /// Who holds a process back already: the `plimsoll yield` in whose group it is.
@@ -216,8 +236,8 @@ pub fn held_by(pid: i32) -> Option<i32> {
 }
 
 fn of_another(home: &Path) -> Option<i32> {
-    let mut owners = home.ancestors().filter(|group| !is_left_over(group)).filter_map(owner);
-    owners.find(|&owner| owner != std::process::id() as i32)
+    let mut owners = home.ancestors().filter(|group| !is_left_over(group)).filter_map(Owner::of);
+    owners.find(|&owner| owner != Owner::of_this()).map(|owner| owner.pid)
 }
 
 /// The group that a process is in, where one like this would hold it.
@@ -244,8 +264,8 @@ mod tests {
         let text = |file: PathBuf| fs::read_to_string(file).unwrap();
         let slice = group("slice");
         // As one that `kill -9` of both has left behind.
-        let left_over = group(&format!("slice/{NAME}{}", i32::MAX));
-        let own = group(&format!("{NAME}{}", i32::MAX - 1));
+        let left_over = group(&format!("slice/{}", gone().name()));
+        let own = group(&Owner { pid: i32::MAX - 1, ..gone() }.name());
         // Files do not go away as those of a control group do: so it cannot be removed.
         for (file, held) in [("cgroup.procs", "4711\n"), ("cpu.idle", "1"), ("cpu.weight", "1")] {
             fs::write(own.join(file), held).unwrap();
@@ -273,9 +293,29 @@ mod tests {
 
     #[test]
     fn whoever_is_in_the_group_of_another_is_told_from_who_is_in_one_that_is_left_over() {
-        assert_eq!(of_another(Path::new("/sys/fs/cgroup/plimsoll-yield-1/x")), Some(1));
-        assert_eq!(of_another(Path::new(&format!("/sys/fs/cgroup/{NAME}{}", i32::MAX))), None);
-        assert_eq!(of_another(Path::new(&format!("/sys/fs/cgroup/{NAME}{}", std::process::id()))), None);
+        let beside = |owner: Owner| of_another(&Path::new("/sys/fs/cgroup").join(owner.name()).join("x"));
+        assert_eq!(beside(Owner { pid: 1, ..gone() }), Some(1));
+        assert_eq!((beside(gone()), beside(Owner::of_this())), (None, None));
+        assert_eq!(beside(elsewhere()), Some(i32::MAX), "its process cannot be seen from here");
         assert_eq!(of_another(Path::new("/sys/fs/cgroup/plimsoll")), None);
+    }
+
+    #[test]
+    fn what_others_have_left_behind_is_removed_unless_they_cannot_be_seen_from_here() {
+        let place = tempfile::tempdir().unwrap();
+        for owner in [gone(), elsewhere(), Owner::of_this()] {
+            fs::create_dir(place.path().join(owner.name())).unwrap();
+        }
+        remove_stale(place.path());
+        let is_there = |owner: Owner| place.path().join(owner.name()).exists();
+        assert_eq!([gone(), elsewhere(), Owner::of_this()].map(is_there), [false, true, true]);
+    }
+
+    fn gone() -> Owner {
+        Owner { pid: i32::MAX, ..Owner::of_this() }
+    }
+
+    fn elsewhere() -> Owner {
+        Owner { namespace: gone().namespace + 1, ..gone() }
     }
 }

@@ -233,7 +233,7 @@ mod tests {
             fs::write(own.join(file), "").unwrap();
             assert_eq!(two.places().len(), 3, "{file}");
         }
-        let outer = top.path().join("plimsoll-yield-7");
+        let outer = top.path().join("plimsoll-yield-7-1");
         let two = Hierarchy { version: Version::Two, top: top.path().into(), own: outer.join("own") };
         assert_eq!(two.places(), [outer.clone(), outer.join("own")]);
 

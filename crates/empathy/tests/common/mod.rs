@@ -202,9 +202,9 @@ pub fn hog() -> Running {
 
 /// The control groups that were made for a `plimsoll yield`.
 pub fn groups_of(pid: i32) -> Vec<String> {
-    ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/freezer", "/sys/fs/cgroup/unified"]
-        .iter()
-        .map(|top| format!("{top}/plimsoll-yield-{pid}"))
-        .filter(|dir| fs::exists(dir).unwrap())
-        .collect()
+    let tops = ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/freezer", "/sys/fs/cgroup/unified"];
+    let all = tops.iter().filter_map(|top| fs::read_dir(top).ok()).flatten().flatten();
+    let own = all
+        .filter(|group| group.file_name().to_string_lossy().starts_with(&format!("plimsoll-yield-{pid}-")));
+    own.map(|group| group.path().display().to_string()).collect()
 }
