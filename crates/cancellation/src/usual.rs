@@ -74,14 +74,11 @@ impl Usual {
             };
             takings.pending += amount as f64 - not_yet as f64;
             // What is not held for a time is taken by those who get done later. While nobody does, that says nothing of what one takes who does.
-            let fades = if is_held || completions > 0 {
-                let amount = std::mem::take(&mut takings.pending).max(0.0);
-                let fades = fading::factor(elapsed, SHORT);
-                takings.recent.add(fades, count as f64, amount);
-                fades
-            } else {
-                1.0
-            };
+            let learns = is_held || completions > 0;
+            let fades = if learns { fading::factor(elapsed, SHORT) } else { 1.0 };
+            if learns {
+                takings.recent.add(fades, count as f64, std::mem::take(&mut takings.pending).max(0.0));
+            }
             takings.far.add(fades, done.far as f64, done.far_amount as f64);
             if calm {
                 takings.calm.add(fading::factor(elapsed, LONG), count as f64, amount as f64);

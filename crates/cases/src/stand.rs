@@ -26,9 +26,10 @@ const APP: &str = "app";
 const DATABASE: &str = "shop";
 /// What the pool of a Solr is called.
 const POOL: &str = "solr";
-/// How many of its threads the pool leaves to who cancels; and how many queries a Solr has at once that is as it comes, with 10,000 threads:
-/// more than can be slow here, or those who are not would wait for a slot, where Solr itself makes nobody wait.
+/// How many threads of a Solr its pool leaves to who cancels.
 const SPARE: u32 = 4;
+/// How many queries a Solr has at once that is as it comes, with 10,000 threads: more than can be slow here, or those that are not would wait
+/// for a slot, where Solr itself makes nobody wait.
 const MANY: u32 = 64;
 
 /// A running server. Dropped, it ends and leaves nothing behind.
