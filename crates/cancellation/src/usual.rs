@@ -20,6 +20,8 @@ const SHORT: Nanos = Nanos::from_secs(1);
 /// Where it is no larger part of those who get done that took far more than usual, it is not what everybody takes now. Those who are to blame
 /// get done, too, and come again.
 const FEW: f64 = 0.2;
+/// Where nothing is kept of a resource.
+const NOWHERE: usize = usize::MAX;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Takings {
@@ -41,8 +43,8 @@ pub struct Usual {
     unended: Unended,
 }
 
-/// By task, what those took who are not done. There may be as many as there are tasks and resources at every look, so what is kept of a task
-/// stays where it is.
+/// By task, what those took who are not done, of what is not held for a time: holds tell when they end. There may be as many as there are tasks
+/// and resources at every look, so what is kept of a task stays where it is.
 #[derive(Debug, Default)]
 struct Unended(FxHashMap<u64, Taken>);
 
@@ -51,7 +53,7 @@ struct Taken {
     /// Whether the task is there in this look.
     is_there: bool,
     is_request: bool,
-    /// Of each resource.
+    /// Of each resource that is not held for a time.
     of: Vec<u64>,
 }
 
@@ -59,9 +61,9 @@ impl Usual {
     /// Takes in what happened in the last `elapsed`; `calm` tells whether objectives were kept, and `was_cancelled` who was told to end.
     pub fn look(&mut self, elapsed: Nanos, scene: &Scene, calm: bool, was_cancelled: impl Fn(u64) -> bool) {
         self.takings.resize(self.takings.len().max(scene.resources.len()), Takings::default());
-        let far_above = self.takings.iter().zip(&scene.resources).map(|(takings, resource)| {
+        let far_above = self.takings.iter().map(|takings| {
             let usual = takings.calm.ratio();
-            if resource.kind.is_held() || usual == 0.0 { u64::MAX } else { (FAR_ABOVE * usual) as u64 }
+            if usual == 0.0 { u64::MAX } else { (FAR_ABOVE * usual) as u64 }
         });
         let far_above: Vec<u64> = far_above.collect();
         let unended = self.unended.look(scene, &far_above, was_cancelled);
@@ -128,27 +130,33 @@ impl Unended {
     /// Takes in a look; of each resource, who is done. What those took who were cancelled never counts: it was not usual.
     fn look(&mut self, scene: &Scene, far_above: &[u64], was_cancelled: impl Fn(u64) -> bool) -> Vec<Done> {
         let mut done = vec![Done::default(); scene.resources.len()];
+        let is_not_held = |&resource: &usize| !scene.resources[resource].kind.is_held();
+        let not_held: Vec<usize> = (0..done.len()).filter(is_not_held).collect();
+        let mut places = vec![NOWHERE; done.len()];
+        not_held.iter().enumerate().for_each(|(place, &resource)| places[resource] = place);
         // Uses come in the order of tasks.
         for uses in scene.uses.chunk_by(|a, b| a.task == b.task) {
             let Some(task) = scene.tasks.get(uses[0].task as usize) else { continue };
             let taken = self.0.entry(task.id).or_default();
             taken.is_there = true;
             taken.is_request = task.request;
-            taken.of.resize(scene.resources.len(), 0);
+            taken.of.resize(not_held.len(), 0);
             for used in uses {
                 let resource = used.resource as usize;
-                if let (Some(taken), Some(done)) = (taken.of.get_mut(resource), done.get_mut(resource)) {
-                    *taken += used.recent;
-                    done.not_yet += used.recent as i64;
+                let place = places.get(resource).copied().unwrap_or(NOWHERE);
+                if let Some(amount) = taken.of.get_mut(place) {
+                    *amount += used.recent;
+                    done[resource].not_yet += used.recent as i64;
                 }
             }
         }
         self.0.retain(|&task, taken| {
             let is_there = std::mem::take(&mut taken.is_there);
             if !is_there && !was_cancelled(task) {
-                for ((done, &amount), &far_above) in done.iter_mut().zip(&taken.of).zip(far_above) {
+                for (&resource, &amount) in not_held.iter().zip(&taken.of) {
+                    let done = &mut done[resource];
                     done.not_yet -= amount as i64;
-                    if taken.is_request && amount > far_above {
+                    if taken.is_request && amount > far_above[resource] {
                         done.far += 1;
                         done.far_amount += amount;
                     }
