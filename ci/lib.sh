@@ -1,7 +1,8 @@
 # Helpers of ../test: steps that are counted, tools that are fetched or skipped aloud, ids of what ran.
 export LC_ALL=C.UTF-8 # one order for sorting, everywhere
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+compiling=
+trap 'rm -rf "$work"; kill $compiling 2>/dev/null' EXIT
 touch "$work/ids"
 passed=0 failed=() skipped=() times=()
 # Tests that were run once more, and how many may be after one run.
@@ -37,6 +38,23 @@ prepare() {
     "have_$what" || "install_$what"
   done >/dev/null 2>&1 &
   preparing=$!
+}
+
+# compile_ahead: begins to compile what later steps want, with what others leave of the processors: tests wait for most of their time. What fails
+# is told of by the step that wants it.
+compile_ahead() {
+  (
+    chrt --idle --pid 0 $BASHPID
+    "${release[@]}"
+    with cargo-fuzz "${fuzzing[@]}" 0
+    "${documentation[@]}"
+  ) >/dev/null 2>&1 &
+  compiling=$!
+}
+
+# compiled: waits for that.
+compiled() {
+  wait "$compiling" || true
 }
 
 # with WHAT COMMAND...: runs it if WHAT is here or, under --all, can be installed.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The tests of the SDKs, sdk/LANG/test.sh. Prints `sdk LANG ok` for each that passes, and all that it said for one that does not.
-#   ci/sdk.sh [LANG...]   runs them: all that there are, or those
+#   ci/sdk.sh [LANG...]   runs them: all that there are, or those, as many at a time as there are processors
 #   ci/sdk.sh check       exit 0 if the tools that they need are here; names what is missing
 #   ci/sdk.sh install     installs what is missing through apt, as far as that has it
 set -uo pipefail
@@ -57,6 +57,18 @@ explain() {
   done
 }
 
+# try LANGUAGE: says `sdk LANGUAGE ok`, or all that it said.
+try() {
+  local began=$SECONDS
+  if timeout "$limit_s" "sdk/$1/test.sh" >"$logs/$1" 2>&1; then
+    printf '%s, %s s\nsdk %s ok\n' "$(tail -n 1 "$logs/$1")" $((SECONDS - began)) "$1"
+  else
+    cat "$logs/$1"
+    echo "sdk $1 FAILED"
+    return 1
+  fi
+}
+
 case ${1:-all} in
   check)
     explain
@@ -88,20 +100,13 @@ case ${1:-all} in
     [ $# -eq 0 ] || wanted=("$@")
     home=$(jdk)
     [ -z "$home" ] || export JAVA_HOME=$home PATH="$home/bin:$PATH"
-    log=$(mktemp)
-    trap 'rm -f "$log"' EXIT
-    failed=0
+    logs=$(mktemp -d)
+    trap 'rm -rf "$logs"' EXIT
     for language in "${wanted[@]}"; do
       [ -x "sdk/$language/test.sh" ] || { echo "there is no sdk/$language/test.sh; see sdk/"; exit 2; }
-      if timeout "$limit_s" "sdk/$language/test.sh" >"$log" 2>&1; then
-        tail -n 1 "$log"
-        echo "sdk $language ok"
-      else
-        cat "$log"
-        echo "sdk $language FAILED"
-        failed=1
-      fi
     done
-    exit $failed
+    export -f try
+    export logs limit_s
+    printf '%s\n' "${wanted[@]}" | xargs -P "$(nproc)" -I LANGUAGE bash -c 'try LANGUAGE'
     ;;
 esac
