@@ -8,12 +8,13 @@ use clap::ValueEnum;
 use plimsoll_core::Nanos;
 use plimsoll_core::config::case::{CaseFile, Switch};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
 
 use crate::catalog;
 use crate::cost::cost;
 use crate::judge::{judge, promised};
 use crate::page::page;
-use crate::report::{Repetition, Report};
+use crate::report::{Repetition, Report, commit};
 use crate::run::{Plan, Remedy, run as run_once};
 use crate::show;
 use crate::stand::Stand;
@@ -177,7 +178,7 @@ async fn run_cases(args: &RunArgs) -> Result<ExitCode, String> {
     for (name, case) in &cases {
         // Of a file, what is before its ending.
         let name = Path::new(name).file_stem().and_then(|stem| stem.to_str()).unwrap_or(name);
-        let mut report = Report::new(name, case, &plan);
+        let mut report = Report { command: Some(command()), ..Report::new(name, case, &plan) };
         if let Some(directory) = args.out.as_ref().filter(|_| args.resume) {
             report.resume(directory)?;
         }
@@ -189,7 +190,7 @@ async fn run_cases(args: &RunArgs) -> Result<ExitCode, String> {
             write(directory, &report)?;
         }
         match args.json {
-            true => println!("{}", serde_json::json!(report)),
+            true => println!("{}", show::json(&report)),
             false if report.repetitions.is_empty() => {}
             false => println!("{}", show::text(&report)),
         }
@@ -231,6 +232,7 @@ async fn run_case(args: &RunArgs, case: &CaseFile, plan: &Plan, report: &mut Rep
         let plan = Plan { seed, ..plan.clone() };
         let doing = |what: &str| eprintln!("{}: {what}, for {}, seed {seed}", report.case, plan.length);
         doing("undisturbed");
+        let began = Instant::now();
         let calm = run_once(case, None, &plan).await?;
         let usual = calm.figures(&plan);
         if usual.ok == 0 {
@@ -250,7 +252,8 @@ async fn run_case(args: &RunArgs, case: &CaseFile, plan: &Plan, report: &mut Rep
             judged.push(judge(case, &plan, Some(remedy), &outcome, &calm));
         }
         let undisturbed = judge(case, &plan, None, &calm, &calm);
-        report.repetitions.push(Repetition { seed, undisturbed, remedies: judged });
+        let (commit, took_s) = (args.out.as_deref().and_then(commit), Some(began.elapsed().as_secs_f64()));
+        report.repetitions.push(Repetition { seed, commit, took_s, undisturbed, remedies: judged });
         report.version = Some(calm.version);
     }
     Ok(())
@@ -267,6 +270,21 @@ fn plan(args: &RunArgs) -> Result<Plan, String> {
     Ok(Plan { warm_up, length, trigger_at, seed: args.seed, program: program()? })
 }
 
+/// As it was typed, but for where results are kept.
+fn command() -> String {
+    let mut words = vec!["plimsoll".to_owned()];
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--out" => drop(arguments.next()),
+            "--json" | "--resume" => {}
+            other if other.starts_with("--out=") => {}
+            _ => words.push(argument),
+        }
+    }
+    words.join(" ")
+}
+
 fn program() -> Result<PathBuf, String> {
     std::env::current_exe().map_err(|e| format!("cannot tell where this program is: {e}"))
 }
@@ -274,7 +292,7 @@ fn program() -> Result<PathBuf, String> {
 fn write(directory: &Path, report: &Report) -> Result<(), String> {
     let failed = |path: &Path, e: std::io::Error| format!("cannot write {}: {e}", path.display());
     fs::create_dir_all(directory).map_err(|e| failed(directory, e))?;
-    let mut texts = vec![("json", format!("{}\n", serde_json::json!(report)))];
+    let mut texts = vec![("json", format!("{}\n", show::json(report)))];
     if !report.repetitions.is_empty() {
         texts.push(("svg", show::figure(report).to_svg()));
     }

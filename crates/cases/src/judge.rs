@@ -20,6 +20,8 @@ pub const THROUGHPUT: f64 = 0.95;
 pub const P99: f64 = 1.2;
 /// See [`THROUGHPUT`].
 pub const DROPPED_PCT: f64 = 0.01;
+/// And how soon after the objective is missed the agent is to act, in seconds.
+pub const ACTION_S: f64 = 0.5;
 
 /// A run, judged.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -42,7 +44,10 @@ pub struct Judged {
     pub missed_s: Option<f64>,
     /// How long after that the last late request was over; nothing where that did not happen within the run.
     pub recovery_s: Option<f64>,
-    /// How long after that the first of the tasks was ended; below zero where that was before.
+    /// How long after that the agent first told somebody to end; below zero where that was before.
+    #[serde(default)]
+    pub acted_s: Option<f64>,
+    /// How long after that the first of the tasks was ended, likewise: a server may take its time.
     pub action_s: Option<f64>,
     /// Whether the culprit was ended, one of them where there are several, and no other task.
     pub right: bool,
@@ -108,7 +113,7 @@ pub fn judge(case: &CaseFile, plan: &Plan, remedy: Option<Remedy>, run: &Outcome
     let in_time_from = |[from, to]: [Nanos; 2]| {
         run.requests.iter().filter(|it| (from..to).contains(&it.at)).filter(is_in_time).count()
     };
-    Judged {
+    let mut judged = Judged {
         remedy: remedy.map_or("undisturbed", Remedy::as_str).to_owned(),
         goodput_norm: in_time(run) as f64 / in_time(calm).max(1) as f64,
         throughput_norm: figures.throughput_per_s / usual.throughput_per_s.max(f64::MIN_POSITIVE),
@@ -118,6 +123,7 @@ pub fn judge(case: &CaseFile, plan: &Plan, remedy: Option<Remedy>, run: &Outcome
         slo_pct: share_pct(in_time(run), figures.sent),
         missed_s: missed.map(|missed| missed.since(plan.trigger_at).as_secs_f64()),
         recovery_s: missed.zip(is_over).map(|(missed, over)| over.since(missed).as_secs_f64()),
+        acted_s: None,
         action_s: missed.zip(first).map(|(missed, first)| first.as_secs_f64() - missed.as_secs_f64()),
         right: is_right(&run.endings, case.culprit.as_deref()),
         requests_ended: run.requests.iter().filter(|it| is_ended(it)).count(),
@@ -139,7 +145,9 @@ pub fn judge(case: &CaseFile, plan: &Plan, remedy: Option<Remedy>, run: &Outcome
         p99_ms_by_second: seconds()
             .map(|[from, to]| Figures::between(&run.requests, from, to).p99_ms)
             .collect(),
-    }
+    };
+    judged.tell_action(plan.trigger_at.as_secs_f64());
+    judged
 }
 
 /// What 99 % of the requests are promised, where these are the figures of those that nobody disturbed.
@@ -148,10 +156,16 @@ pub fn promised(case: &CaseFile, undisturbed: &Figures) -> Nanos {
 }
 
 impl Judged {
+    /// Tells when the agent acted, where the culprit came at this time.
+    pub fn tell_action(&mut self, trigger_s: f64) {
+        let first = self.cancelled.iter().map(|cancelled| cancelled.at_s).reduce(f64::min);
+        self.acted_s = first.zip(self.missed_s).map(|(first_s, missed_s)| first_s - trigger_s - missed_s);
+    }
+
     /// What must hold with an agent and does not, in words.
     pub fn falls_short(&self) -> Vec<String> {
         let mut short = self.harms();
-        short.extend(slow(self.throughput_norm, self.p99_norm_without_2s));
+        short.extend(slow(self.throughput_norm, self.p99_norm_without_2s, self.acted_s));
         short
     }
 
@@ -173,14 +187,17 @@ impl Judged {
     }
 }
 
-/// What of [`Judged::throughput_norm`] and [`Judged::p99_norm_without_2s`] is not as it must be.
-pub fn slow(throughput: f64, p99_without_2s: Option<f64>) -> Vec<String> {
+/// What of [`Judged::throughput_norm`], [`Judged::p99_norm_without_2s`] and [`Judged::acted_s`] is not as it must be.
+pub fn slow(throughput: f64, p99_without_2s: Option<f64>, acted_s: Option<f64>) -> Vec<String> {
     let mut slow = Vec::new();
     if throughput < THROUGHPUT {
         slow.push(format!("throughput {throughput:.3} of {THROUGHPUT}"));
     }
     if let Some(p99) = p99_without_2s.filter(|&p99| p99 > P99) {
         slow.push(format!("p99 without two seconds {p99:.2} of {P99}"));
+    }
+    if let Some(acted_s) = acted_s.filter(|&acted_s| acted_s > ACTION_S) {
+        slow.push(format!("first action after {acted_s:.2} s of {ACTION_S}"));
     }
     slow
 }
@@ -285,6 +302,17 @@ mod tests {
         assert_eq!((judged.missed_s, judged.recovery_s), (Some(0.06), Some(0.24)));
         assert!((judged.action_s.unwrap() - 0.14).abs() < 1e-9);
         assert!(judged.falls_short().is_empty(), "{:?}", judged.falls_short());
+        assert_eq!(judged.acted_s, None, "no agent has said so");
+        let said = Cancelled {
+            at_s: 4.58,
+            task: "reprice".to_owned(),
+            id: Some(7),
+            resource: String::new(),
+            reason: String::new(),
+        };
+        let mut late = Judged { cancelled: vec![said], ..judged };
+        late.tell_action(4.0);
+        assert_eq!(late.falls_short(), ["first action after 0.52 s of 0.5"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::judge::{DROPPED_PCT, P99, THROUGHPUT, slow};
+use crate::judge::{ACTION_S, DROPPED_PCT, P99, THROUGHPUT, slow};
 use crate::report::Report;
 use crate::run::Remedy;
 use crate::show::{Row, Spread, rows};
@@ -15,8 +15,8 @@ const AHEAD: f64 = 0.10;
 /// What is told of a remedy.
 const COLUMNS: &str = "Goodput is requests that were answered within the objective, throughput those that were answered at all; both are parts of the undisturbed \
     run's, and p99 is a multiple of its, once of the whole run and once without the two seconds from the beginning of the trouble on. Dropped are requests that were \
-    not answered: refused because too many waited, ended, or without an answer five seconds after the run. Action is the time from the \
-    first moment at which the objective was missed to the end of the first task, recovery the time from then until the last late request was over. \
+    not answered: refused because too many waited, ended, or without an answer five seconds after the run. Acted is the time from the \
+    first moment at which the objective was missed to when the agent first told somebody to end, ended to when the first task had ended, recovery to when the last late request was over. \
     Of several runs the median, and from where to where they were. What remedies are: `none`, nobody does anything; `plimsoll`, the agent with \
     the rights that [the server's page](agent.md#a-server-as-it-is) asks for; `protego`, who waits too long is given up, by the same adapter and with the same rights; \
     `timeout`, limits on the time of statements, as people set them; `native`, what else the server has.";
@@ -106,7 +106,7 @@ fn summary(cases: &[&[Report]]) -> String {
 
 fn verdict(cases: &[&[Report]]) -> String {
     let ran: Vec<&Report> = cases.iter().filter_map(|case| longest(case)).collect();
-    let hold = ran.iter().filter(|report| holds_by_medians(report));
+    let hold = || ran.iter().filter(|report| holds_by_medians(report));
     let always = ran.iter().filter(|report| report.runs_with(OURS).all(|run| run.falls_short().is_empty()));
     let right = ran.iter().filter(|report| report.runs_with(OURS).all(|run| run.harms().is_empty()));
     let against: Vec<(&[Report], Beside)> =
@@ -119,12 +119,15 @@ fn verdict(cases: &[&[Report]]) -> String {
     let ahead = against.iter().filter(|(_, beside)| beside.ours >= beside.best * (1.0 + AHEAD)).count();
     format!(
         "With the agent throughput is to be at least {:.0} % of the undisturbed, p99 at most {P99} times as long without two seconds from the beginning of the trouble on, \
-         and less than {DROPPED_PCT} % of the requests unanswered; the culprit is to be ended and nobody else. Of the longer runs where there are two lengths, all of it holds \
-         by the medians in {} of {} cases, in every run in {}; all but p99 and throughput in every run in {}.\n\n\
+         and less than {DROPPED_PCT} % of the requests unanswered; the culprit is to be ended and nobody else, and the agent to act within {ACTION_S} s after the objective is missed. \
+         Of the longer runs where there are two lengths, all of it holds by the medians in {} of {} cases, {} of the {} of Table 2 among them, in every run in {}; \
+         who was ended and how many were answered in every run in {}.\n\n\
          Beside the best of {}: at least {:.0} % ahead in {ahead} of {} cases; more than {:.0} % behind in {}.\n",
         100.0 * THROUGHPUT,
-        hold.count(),
+        hold().count(),
         ran.len(),
+        hold().filter(|report| report.paper.is_some()).count(),
+        ran.iter().filter(|report| report.paper.is_some()).count(),
         always.count(),
         right.count(),
         OTHERS.join(", "),
@@ -158,13 +161,14 @@ impl Beside {
     }
 }
 
-/// Whether the medians of throughput and p99 are what they are to be, and no run did what it must not.
+/// Whether the medians of throughput, p99 and the first action are what they are to be, and no run did what it must not.
 fn holds_by_medians(report: &Report) -> bool {
     let rows = rows(report);
     let ours = rows.iter().find(|row| row.remedy == OURS);
     let is_slow = |row: &Row<'_>| {
         let throughput = row.throughput.map_or(0.0, |throughput| throughput.median);
-        !slow(throughput, row.p99_without_2s.map(|p99| p99.median)).is_empty()
+        let median = |spread: Option<Spread>| spread.map(|spread| spread.median);
+        !slow(throughput, median(row.p99_without_2s), median(row.acted_s)).is_empty()
     };
     ours.is_some_and(|row| !is_slow(row)) && report.runs_with(OURS).all(|run| run.harms().is_empty())
 }
@@ -197,13 +201,14 @@ fn runs(report: &Report) -> String {
             1 => "One run".to_owned(),
             times => format!("{times} runs"),
         };
-        text += &format!("\n{times} of {seconds} s, 99 % of the requests within {}:\n\n", objective(report));
+        text += &format!("\n{times} of {seconds} s, 99 % of the requests within {}", objective(report));
+        text += &format!("{}:\n\n", origin(report));
         text += &format!("![goodput and p99 over time](cases/{place}{case}.svg)\n\n");
-        text += "| remedy | goodput | throughput | p99 | p99 without 2 s | dropped, % | action, s | recovery, s | who was ended |\n";
-        text += "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n";
+        text += "| remedy | goodput | throughput | p99 | p99 without 2 s | dropped, % | acted, s | ended, s | recovery, s | who was ended |\n";
+        text += "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n";
         rows(report).iter().for_each(|row| text += &line(row));
         for remedy in &report.not_applicable {
-            text += &format!("| {remedy} | has nothing for this case | | | | | | | |\n");
+            text += &format!("| {remedy} | has nothing for this case | | | | | | | | |\n");
         }
     }
     let all = report.runs_with(OURS).count();
@@ -220,6 +225,19 @@ fn runs(report: &Report) -> String {
         (None, short) => format!("\nDoes not hold in {} of {all} runs: {}.\n", short.len(), short.join("; ")),
     };
     text
+}
+
+/// Of what commits the runs are, how they were asked for and how long one took with each remedy, as far as that was written down.
+fn origin(report: &Report) -> String {
+    let commits: BTreeSet<&str> = report.repetitions.iter().filter_map(|it| it.commit.as_deref()).collect();
+    let took = Spread::of(report.repetitions.iter().map(|it| it.took_s));
+    let mut words = Vec::new();
+    if !commits.is_empty() {
+        words.push(format!("at {}", commits.into_iter().collect::<Vec<_>>().join(", ")));
+    }
+    words.extend(report.command.as_ref().map(|command| format!("`{command}`")));
+    words.extend(took.map(|took| format!("{:.0} s for a repetition", took.median)));
+    if words.is_empty() { String::new() } else { format!(" ({})", words.join("; ")) }
 }
 
 /// What 99 % of the requests are promised.
@@ -241,18 +259,20 @@ fn line(row: &Row<'_>) -> String {
         p99,
         p99_without_2s,
         dropped_pct,
+        acted_s,
         action_s,
         recovery_s,
         ended,
         ..
     } = row;
     format!(
-        "| {remedy} | {} | {} | {} | {} | {} | {} | {} | {ended} |\n",
+        "| {remedy} | {} | {} | {} | {} | {} | {} | {} | {} | {ended} |\n",
         cell(*goodput, 3),
         cell(*throughput, 3),
         cell(*p99, 1),
         cell(*p99_without_2s, 2),
         cell(*dropped_pct, 3),
+        cell(*acted_s, 2),
         cell(*action_s, 2),
         cell(*recovery_s, 2),
     )
@@ -282,6 +302,7 @@ pub(crate) mod tests {
             slo_pct: 99.0,
             missed_s: Some(0.1),
             recovery_s: None,
+            acted_s: None,
             action_s: Some(0.2),
             right: true,
             requests_ended: 0,
@@ -299,6 +320,8 @@ pub(crate) mod tests {
     pub(crate) fn report(case: &str, ours: [f64; 3], timeout: f64) -> Report {
         let repetition = |(seed, ours)| Repetition {
             seed,
+            commit: None,
+            took_s: None,
             undisturbed: run("undisturbed", 1.0),
             remedies: vec![run("none", 0.1), run(OURS, ours), run("timeout", timeout)],
         };
@@ -316,6 +339,7 @@ pub(crate) mod tests {
             server: "postgres".to_owned(),
             version: Some("PostgreSQL 15".to_owned()),
             machine,
+            command: None,
             seconds: 8.0,
             warm_up_s: 3.0,
             trigger_s: 2.0,
@@ -339,7 +363,7 @@ pub(crate) mod tests {
         let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("no {text:?} in {page}"));
         at("| [c9](#c9) | postgres | somebody holds a lock | 0.100 | 0.900 | - | 0.500 | - |\n");
         at(
-            "by the medians in 1 of 1 cases, in every run in 1; all but p99 and throughput in every run in 1.",
+            "by the medians in 1 of 1 cases, 0 of the 0 of Table 2 among them, in every run in 1; who was ended and how many were answered in every run in 1.",
         );
         at("at least 10 % ahead in 1 of 1 cases");
         let short = at("3 runs of 8 s, 99 % of the requests within 50 ms:");
@@ -364,22 +388,32 @@ pub(crate) mod tests {
     fn a_page_tells_medians_and_what_does_not_hold() {
         let mut none = report("c3", [1.0; 3], 1.0);
         (none.repetitions, none.failed) = (Vec::new(), Some("there is no MariaDB".to_owned()));
-        let page =
-            page(vec![report("c10", [0.99, 0.90, 0.97], 0.5), report("c9", [0.97, 0.98, 0.99], 0.995), none]);
+        let paper = Some("c10".to_owned());
+        let well = Report { paper, ..report("c10", [0.99, 0.90, 0.97], 0.5) };
+        let mut late = report("c9", [0.97, 0.98, 0.99], 0.995);
+        late.repetitions.iter_mut().for_each(|it| it.remedies[1].acted_s = Some(0.6));
+        late.command = Some("plimsoll case run c9".to_owned());
+        late.repetitions[0].commit = Some("0123456789".to_owned());
+        late.repetitions[0].took_s = Some(99.6);
+        let page = page(vec![well, late, none]);
         let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("no {text:?} in {page}"));
         assert!(at("\n## c3\n") < at("\n## c9\n") && at("\n## c9\n") < at("\n## c10\n"));
         at("- Machine: 2 x Abacus, 4 GiB, Linux 6.1\n");
         at("- Runs: 3 x 8 s after 3 s, the trigger at 2 s.");
         at("| [c10](#c10) | postgres | somebody holds a lock | 0.100 | 0.970 | - | 0.500 | - |\n");
         at(
-            "| plimsoll | 0.970 (0.900 to 0.990) | 0.970 (0.900 to 0.990) | 3.0 | 1.00 | 0.000 | 0.20 | - |  |\n",
+            "| plimsoll | 0.970 (0.900 to 0.990) | 0.970 (0.900 to 0.990) | 3.0 | 1.00 | 0.000 | - | 0.20 | - |  |\n",
         );
         at("Does not hold in 1 of 3 runs: with seed 2 throughput 0.900 of 0.95.\n");
         at(
-            "by the medians in 2 of 2 cases, in every run in 1; all but p99 and throughput in every run in 2.",
+            "by the medians in 1 of 2 cases, 1 of the 1 of Table 2 among them, in every run in 0; who was ended and how many were answered in every run in 2.",
         );
         at("at least 10 % ahead in 1 of 2 cases; more than 1 % behind in c9 (0.980 to 0.995 in 8 s).");
         at("Did not run to its end: there is no MariaDB.\n");
+        at(
+            "3 runs of 8 s, 99 % of the requests within 50 ms (at 0123456789; `plimsoll case run c9`; 100 s for a repetition):\n",
+        );
+        at("Does not hold in 3 of 3 runs: with seed 1 first action after 0.60 s of 0.5; with seed 2");
         at("![goodput and p99 over time](cases/c9.svg)");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use plimsoll_core::Nanos;
 use plimsoll_core::config::case::{CaseFile, CaseSlo};
@@ -27,6 +28,9 @@ pub struct Report {
     pub version: Option<String>,
     /// What it ran on.
     pub machine: Machine,
+    /// How it was asked for, without what names a directory; nothing of runs of before this was written down.
+    #[serde(default)]
+    pub command: Option<String>,
     /// How long a run is that counts.
     pub seconds: f64,
     /// How long the load has run before.
@@ -55,6 +59,13 @@ pub struct Report {
 pub struct Repetition {
     /// What decided them.
     pub seed: u64,
+    /// The commit of the repository in which the results are kept, if they are kept in one, with a `+` where other files of it differed;
+    /// nothing of runs of before this was written down.
+    #[serde(default)]
+    pub commit: Option<String>,
+    /// How long they took, servers' starts and ends included, in seconds; likewise.
+    #[serde(default)]
+    pub took_s: Option<f64>,
     /// What the others are held against.
     pub undisturbed: Judged,
     /// One for each remedy.
@@ -85,6 +96,7 @@ impl Report {
             server: case.server.kind.to_string(),
             version: None,
             machine: Machine::this(),
+            command: None,
             seconds: plan.length.as_secs_f64(),
             warm_up_s: plan.warm_up.as_secs_f64(),
             trigger_s: plan.trigger_at.as_secs_f64(),
@@ -171,8 +183,24 @@ impl Report {
     fn read(path: &Path) -> Result<Report, String> {
         let failed = |e: String| format!("cannot read {}: {e}", path.display());
         let text = fs::read_to_string(path).map_err(|e| failed(e.to_string()))?;
-        serde_json::from_str(&text).map_err(|e| failed(format!("it is not of `case run --out`: {e}")))
+        let report: Result<Report, _> = serde_json::from_str(&text);
+        let mut report = report.map_err(|e| failed(format!("it is not of `case run --out`: {e}")))?;
+        // Runs of before this was written down.
+        let runs = report.repetitions.iter_mut().flat_map(|repetition| &mut repetition.remedies);
+        runs.for_each(|run| run.tell_action(report.trigger_s));
+        Ok(report)
     }
+}
+
+/// The commit that a directory is at, if it is of a repository; with a `+` where files elsewhere in that differ from it.
+pub fn commit(directory: &Path) -> Option<String> {
+    let git = |arguments: &[&str]| {
+        let done = Command::new("git").arg("-C").arg(directory).args(arguments).output().ok()?;
+        done.status.success().then(|| String::from_utf8_lossy(&done.stdout).trim().to_owned())
+    };
+    let commit = git(&["rev-parse", "--short=10", "HEAD"])?;
+    let changes = git(&["status", "--porcelain", "--untracked-files=no", "--", ":/", ":(exclude)."])?;
+    Some(if changes.is_empty() { commit } else { commit + "+" })
 }
 
 fn entries(directory: &Path) -> Result<Vec<PathBuf>, String> {
@@ -203,6 +231,31 @@ impl Machine {
 mod tests {
     use super::*;
     use crate::page::tests::report;
+
+    #[test]
+    fn a_commit_is_that_of_the_repository_in_which_results_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let results = dir.path().join("results");
+        fs::create_dir(&results).unwrap();
+        assert_eq!(commit(&results), None, "there is none");
+        let git = |arguments: &str| {
+            let identity = ["-c", "user.name=n", "-c", "user.email=e"];
+            let arguments = arguments.split(' ');
+            let done = Command::new("git").arg("-C").arg(dir.path()).args(identity).args(arguments).output();
+            assert!(done.is_ok_and(|done| done.status.success()));
+        };
+        fs::write(dir.path().join("source"), "1").unwrap();
+        fs::write(results.join("c9.json"), "1").unwrap();
+        git("init -q");
+        git("add .");
+        git("commit -q -m first");
+        let clean = commit(&results).unwrap();
+        assert_eq!(clean.len(), 10);
+        fs::write(results.join("c9.json"), "2").unwrap();
+        assert_eq!(commit(&results), Some(clean.clone()), "results are no sources");
+        fs::write(dir.path().join("source"), "2").unwrap();
+        assert_eq!(commit(&results), Some(clean + "+"));
+    }
 
     #[test]
     fn runs_go_on_where_they_are_of_the_same_kind() {

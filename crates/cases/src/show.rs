@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use plimsoll_simulator::figures::{Chart, Figure, Line};
+use serde_json::{Value, json};
 
 use crate::judge::Judged;
 use crate::report::Report;
@@ -47,6 +48,8 @@ pub struct Row<'a> {
     /// See there.
     pub dropped_pct: Option<Spread>,
     /// See there.
+    pub acted_s: Option<Spread>,
+    /// See there.
     pub action_s: Option<Spread>,
     /// See there.
     pub recovery_s: Option<Spread>,
@@ -66,6 +69,7 @@ pub fn rows(report: &Report) -> Vec<Row<'_>> {
             p99_without_2s: of(|run| run.p99_norm_without_2s),
             in_time_pct: of(|run| Some(run.slo_pct)),
             dropped_pct: of(|run| Some(run.dropped_pct)),
+            acted_s: of(|run| run.acted_s),
             action_s: of(|run| run.action_s),
             recovery_s: of(|run| run.recovery_s),
             ended: ended(report.runs_with(remedy)),
@@ -87,6 +91,28 @@ fn ended<'a>(runs: impl Iterator<Item = &'a Judged>) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
+/// As JSON: the report, and of each remedy the figures of [`Judged`] themselves, of several repetitions the medians.
+pub fn json(report: &Report) -> Value {
+    let remedies = report.remedies().map(|remedy| {
+        let runs: Vec<Value> = report.runs_with(remedy).map(|run| json!(run)).collect();
+        let figures = runs[0].as_object().into_iter().flatten().filter(|(_, value)| !value.is_array());
+        let median = |(name, first): (&String, &Value)| {
+            let spread = || Spread::of(runs.iter().map(|run| run[name].as_f64()));
+            let value = match first {
+                Value::Bool(_) => json!(runs.iter().all(|run| run[name] == true)),
+                Value::String(_) => first.clone(),
+                _ => json!(spread().map(|spread| spread.median)),
+            };
+            (name.clone(), value)
+        };
+        Value::Object(figures.map(median).collect())
+    });
+    let remedies: Vec<Value> = remedies.collect();
+    let mut json = json!(report);
+    json["remedies"] = json!(remedies);
+    json
+}
+
 /// As text: of several repetitions, the medians.
 pub fn text(report: &Report) -> String {
     let calm = |value: fn(&Judged) -> Option<f64>| {
@@ -103,13 +129,22 @@ pub fn text(report: &Report) -> String {
             number(calm(|run| run.p99_ms), 2),
         );
         text += &format!(
-            "{:10} {:>8} {:>10} {:>8} {:>9} {:>8} {:>9} {:>9} {:>9}  ended\n",
-            "remedy", "goodput", "throughput", "p99", "p99 -2 s", "in time", "dropped", "action", "recovery"
+            "{:10} {:>8} {:>10} {:>8} {:>9} {:>8} {:>9} {:>9} {:>9} {:>9}  who\n",
+            "remedy",
+            "goodput",
+            "throughput",
+            "p99",
+            "p99 -2 s",
+            "in time",
+            "dropped",
+            "acted",
+            "ended",
+            "recovery"
         );
     }
     for row in rows(report) {
         text += &format!(
-            "{:10} {:>8} {:>10} {:>7}x {:>8}x {:>6} % {:>7} % {:>7} s {:>7} s  {}\n",
+            "{:10} {:>8} {:>10} {:>7}x {:>8}x {:>6} % {:>7} % {:>7} s {:>7} s {:>7} s  {}\n",
             row.remedy,
             number(row.goodput, 3),
             number(row.throughput, 3),
@@ -117,6 +152,7 @@ pub fn text(report: &Report) -> String {
             number(row.p99_without_2s, 2),
             number(row.in_time_pct, 1),
             number(row.dropped_pct, 3),
+            number(row.acted_s, 2),
             number(row.action_s, 2),
             number(row.recovery_s, 2),
             row.ended,
@@ -171,6 +207,27 @@ fn number(spread: Option<Spread>, digits: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page::tests::report;
+
+    #[test]
+    fn scripts_find_what_came_of_each_remedy() {
+        let mut three = report("c9", [0.99, 0.90, 0.97], 0.5);
+        three.repetitions[1].remedies[1].right = false;
+        three.repetitions[2].remedies[1].action_s = None;
+        let told = json(&three);
+        assert_eq!((&told["case"], told["remedies"].as_array().unwrap().len()), (&json!("c9"), 3));
+        let ours = &told["remedies"][1];
+        assert_eq!((&ours["remedy"], &ours["throughput_norm"]), (&json!("plimsoll"), &json!(0.97)));
+        for (name, value) in
+            [("p99_norm", json!(3.0)), ("dropped_pct", json!(0.0)), ("recovery_s", Value::Null)]
+        {
+            assert_eq!(ours.get(name), Some(&value), "{name}");
+        }
+        assert_eq!((&ours["action_s"], &ours["right"]), (&json!(0.2), &json!(false)));
+        // What is kept is read again as it was.
+        let again: Report = serde_json::from_value(told).unwrap();
+        assert_eq!(json!(again), json!(three));
+    }
 
     #[test]
     fn a_spread_is_of_what_is_there() {
