@@ -1,18 +1,14 @@
 //! Shows a [record](crate::record) to fresh relievers, which are the very objects that the simulator drives.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use plimsoll_cancellation::decision::Outcome;
 use plimsoll_cancellation::{Reliever, Terms, budget};
 use plimsoll_core::{Nanos, Slo, Statistic};
+use plimsoll_engine::tape;
 use serde::Serialize;
 
 use crate::record::{FORMAT, Line, exact};
-
-/// Longest line that is read: a scene of 100,000 tasks.
-const LONGEST: u64 = 256 << 20;
 
 /// What a record held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -27,9 +23,7 @@ pub struct Summary {
 
 /// Whether a file is a record of the agent's.
 pub fn is_ours(path: &Path) -> bool {
-    let mut start = [0; 128];
-    let read = File::open(path).and_then(|file| file.take(start.len() as u64).read(&mut start)).unwrap_or(0);
-    String::from_utf8_lossy(&start[..read]).contains(FORMAT)
+    tape::begins_with(path, FORMAT)
 }
 
 /// Shows a record to fresh relievers.
@@ -37,23 +31,8 @@ pub fn is_ours(path: &Path) -> bool {
 /// # Errors
 /// Where it cannot be read, or at the first decision that differs: its line, what was recorded and what was decided now.
 pub fn verify(path: &Path) -> Result<Summary, String> {
-    let at = |line: usize, what: String| format!("{}:{line}: {what}", path.display());
-    let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let mut reader = BufReader::new(file);
     let (mut relievers, mut summary) = (Vec::new(), Summary::default());
-    let mut text = String::new();
-    for line in 1.. {
-        text.clear();
-        let read = reader.by_ref().take(LONGEST).read_line(&mut text);
-        read.map_err(|error| at(line, error.to_string()))?;
-        // A line without an end is one that the agent was killed in.
-        if !text.ends_with('\n') {
-            break;
-        }
-        let parsed =
-            serde_json::from_str(&text).map_err(|error| at(line, format!("not a record's: {error}")))?;
-        put(parsed, &mut relievers, &mut summary).map_err(|what| at(line, what))?;
-    }
+    tape::read(path, |line| put(line, &mut relievers, &mut summary))?;
     Ok(summary)
 }
 

@@ -55,9 +55,12 @@ fn main() -> ExitCode {
                 Paper::Topfull => reproduce::topfull(settings),
             })
         }
-        // One word for both: a record says whose it is.
+        // One word for all: a record says whose it is.
         Command::Sentry(SentryCommand::Verify(args)) if plimsoll_agent::cli::is_record(args.file()) => {
             plimsoll_agent::cli::verify(args.file())
+        }
+        Command::Sentry(SentryCommand::Verify(args)) if plimsoll_controller::cli::is_record(args.file()) => {
+            plimsoll_controller::cli::verify(args.file())
         }
         Command::Sentry(command) => plimsoll_sentry::cli::run(command),
         Command::Simulate(args) => plimsoll_simulator::cli::simulate::run(args),

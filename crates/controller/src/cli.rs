@@ -1,10 +1,11 @@
 //! `plimsoll controller`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use plimsoll_sentry::{config_file, logging};
 
+use crate::record;
 use crate::run::{Options, run as run_controller};
 
 /// Watch the sentries and size the pools
@@ -17,14 +18,21 @@ pub struct Args {
     /// controller that stops must not stop the service.
     #[arg(long)]
     stop_servers: bool,
+    /// Write down what is seen of the fleet and which rates are decided, for `plimsoll verify`. For finding out, not for production.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
 }
 
 /// Runs until SIGINT or SIGTERM. Fails where it cannot begin.
 pub fn run(args: Args) -> ExitCode {
     logging::start("controller");
     let Some(loaded) = config_file::load_aloud(&args.config) else { return ExitCode::FAILURE };
-    let options =
-        Options { config: loaded.config, config_file: args.config, stop_servers: args.stop_servers };
+    let options = Options {
+        config: loaded.config,
+        config_file: args.config,
+        stop_servers: args.stop_servers,
+        record: args.record,
+    };
     match run_controller(options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -32,4 +40,23 @@ pub fn run(args: Args) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// `plimsoll verify`, where the record is a controller's: shows it to fresh ones.
+pub fn verify(record: &Path) -> ExitCode {
+    match record::verify(record) {
+        Ok(summary) => {
+            println!("{}", serde_json::json!(summary));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether a file is a record of a controller's.
+pub fn is_record(path: &Path) -> bool {
+    record::is_ours(path)
 }

@@ -5,12 +5,12 @@
 //! a step, and no plan at all.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_core::config::{Class, Config, ControllerRates};
+use plimsoll_core::config::{Class, Config, ControllerRates, RateDecider};
 use plimsoll_core::{Nanos, Statistic};
 use plimsoll_ratecontrol::learned::guard::Handover;
 use plimsoll_ratecontrol::{
@@ -24,6 +24,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::entries::{Entries, Seen};
 use crate::rates::{Decided, FleetRates};
+use crate::record::Recorder;
 use crate::recording::Recording;
 use crate::telemetry::Telemetry;
 use crate::telemetry::fleet::Directory;
@@ -33,6 +34,9 @@ use crate::wanted::Wanted;
 /// Where those who are told the rates let in so many times what the sentries do, or more, some of them are Envoys, which count no answers.
 const MORE: f64 = 1.2;
 
+/// Where for so long no sentry has said how requests fare that enter, that is said.
+const BLIND: Nanos = Nanos::from_secs(30);
+
 /// From one list of what would come to every service to the next: whoever scales them looks more seldom.
 const WANTED: Nanos = Nanos::from_secs(1);
 
@@ -41,13 +45,20 @@ const WANTED: Nanos = Nanos::from_secs(1);
 /// # Errors
 /// Where the weights that it names cannot be read.
 pub fn settings(rates: &ControllerRates) -> Result<Option<Settings>, String> {
-    let read = |file: &PathBuf| {
+    named(rates.decide, rates.weights.as_deref())
+}
+
+/// The same by its name, with weights of one's own if it goes by any.
+///
+/// # Errors
+/// Where those cannot be read.
+pub fn named(decide: RateDecider, weights: Option<&Path>) -> Result<Option<Settings>, String> {
+    let read = |file: &Path| {
         let bytes = std::fs::read(file).map_err(|error| error.to_string());
         let network = bytes.and_then(|bytes| Network::read(&bytes));
         network.map_err(|error| format!("weights = \"{}\" cannot be read: {error}", file.display()))
     };
-    let learned = rates.weights.as_ref().map(read).transpose()?;
-    Ok(Settings::named(rates.decide, learned))
+    Ok(Settings::named(decide, weights.map(read).transpose()?))
 }
 
 /// Decides, step by step, from here on. `addresses` are those of the sentries' admin pages. Should it end, which it does for a defect alone,
@@ -95,11 +106,15 @@ pub struct Decider {
     control: RateControl,
     /// Up to when it was taken in how busy services are.
     told: Nanos,
+    /// Since when rates are told and nobody says how requests fare; whether that was said.
+    blind: (Option<Nanos>, bool),
     /// When it was said last what would come to each.
     wanted: Nanos,
     recording: Recording,
     /// Where the recording can be had, as a scenario.
     recorded: watch::Sender<Option<Arc<str>>>,
+    /// Where each step is written down, if anywhere.
+    recorder: Option<Recorder>,
 }
 
 impl Decider {
@@ -117,11 +132,23 @@ impl Decider {
             topology: Topology::default(),
             control,
             told: Nanos::ZERO,
+            blind: (None, false),
             wanted: Nanos::ZERO,
             recording: Recording::default(),
             recorded,
+            recorder: None,
             config,
         }
+    }
+
+    /// Writes down what it goes by and what it decides.
+    #[must_use]
+    pub fn recorded_by(mut self, recorder: Option<Recorder>) -> Decider {
+        if let (Some(recorder), Some(rates)) = (&recorder, &self.config.controller.rates) {
+            recorder.decides(rates);
+        }
+        self.recorder = recorder;
+        self
     }
 
     /// One step. `demand` is what those report who are told the rates, by class; where there is nobody, it is what the sentries count.
@@ -129,6 +156,7 @@ impl Decider {
         if self.telemetry.learnt.has_changed().unwrap_or(false) || self.topology.apis().is_empty() {
             let learnt = Arc::clone(&self.telemetry.learnt.borrow_and_update());
             self.topology = self.directory.topology(&self.config, &learnt.paths);
+            self.recorder.iter().for_each(|recorder| recorder.fleet(&self.topology));
         }
         let usage = Arc::clone(&self.telemetry.usage.borrow());
         let mut services = self.directory.signals(&usage, self.told);
@@ -140,7 +168,10 @@ impl Decider {
         if self.recording.see(now, &self.topology, &services, &apis) {
             self.tell_recording();
         }
-        let step = self.control.step(now, &self.topology, &Observation { services: &services, apis: &apis });
+        self.say_blind(now, demand.is_some() && seen.classes.is_empty());
+        let observation = Observation { services: &services, apis: &apis };
+        let step = self.control.step(now, &self.topology, &observation);
+        self.recorder.iter().for_each(|recorder| recorder.step(now, &observation, step.rates));
         let directory = &self.directory;
         let name = |service| directory.name(service).unwrap_or("?").to_owned();
         step.handovers.iter().for_each(|handover| say_handover(&self.config.classes, handover));
@@ -164,6 +195,17 @@ impl Decider {
             services.map(|service| (name(service), Wanted::of(&self.topology, service, &apis))).collect()
         });
         Decided { per_s, why, causes, overloaded, wanted }
+    }
+
+    /// Who is told rates and who is asked stands in two places of the config, and one is easily forgotten.
+    fn say_blind(&mut self, now: Nanos, is_blind: bool) {
+        let (since, was_said) = &mut self.blind;
+        *since = is_blind.then(|| since.unwrap_or(now));
+        if since.is_some_and(|since| now.since(since) >= BLIND) && !std::mem::replace(was_said, true) {
+            log::warn!(
+                "rates are told, and no sentry says how requests fare: are all admin addresses in `sentries` of [controller]?"
+            );
+        }
     }
 
     fn tell_recording(&self) {
@@ -224,12 +266,13 @@ fn signal(class: &Class, demand: Option<&Demand>, seen: &Seen) -> ApiSignal {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_core::config::{RateDecider, parse};
+    use plimsoll_core::config::parse;
     use plimsoll_ratecontrol::paths::{ApiPaths, PathBranch, Paths, Visit};
 
     use super::*;
     use crate::entries::Entered;
     use crate::outcome::Outcome;
+    use crate::record;
     use crate::telemetry::Learnt;
     use crate::telemetry::usage::{Figure, Usage};
 
@@ -341,6 +384,46 @@ mod tests {
             assert_eq!(*per_s, [None; 3], "{decider}");
             assert!(why.iter().chain(causes).all(Option::is_none) && overloaded.is_empty(), "{decider}");
         }
+    }
+
+    #[test]
+    fn what_was_decided_is_decided_again_and_a_change_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        for by in [RateDecider::Model, RateDecider::Learned, RateDecider::Mimd, RateDecider::TopfullBw] {
+            let path = dir.path().join(by.as_str());
+            let recorder = Recorder::create(&path).unwrap();
+            let mut shop = Shop::new(by);
+            shop.decider = shop.decider.recorded_by(Some(recorder));
+            shop.run(5, 60.0, 500.0);
+            shop.run(15, 300.0, 500.0);
+            let expected = shop.limits.per_s[0];
+            drop(shop);
+            assert!(record::is_ours(&path));
+            let summary = record::verify(&path).unwrap_or_else(|error| panic!("{by}: {error}"));
+            assert_eq!((summary.deciders, summary.steps), (1, 80), "{by}");
+            assert!(expected.is_some() && summary.limited > 40, "{by}: {expected:?} {summary:?}");
+            // The last step, with another rate.
+            let text = std::fs::read_to_string(&path).unwrap();
+            let (most, last) = text.trim_end().rsplit_once('\n').unwrap();
+            let (seen, _) = last.split_once("\"rates\":").unwrap();
+            std::fs::write(&path, format!("{most}\n{seen}\"rates\":[1.5,null,null]}}\n")).unwrap();
+            let error = record::verify(&path).unwrap_err();
+            assert!(error.contains("recorded [Some(1.5), None, None], decided [Some("), "{by}: {error}");
+        }
+    }
+
+    #[test]
+    fn that_nobody_says_how_requests_fare_is_said_once() {
+        let mut shop = Shop::new(RateDecider::Model);
+        for second in [1, 20, 31, 40] {
+            shop.decider.say_blind(Nanos::from_secs(second), true);
+            assert_eq!(shop.decider.blind.1, second >= 31, "{second}");
+        }
+        let mut shop = Shop::new(RateDecider::Model);
+        for second in [1, 20, 31, 40] {
+            shop.decider.say_blind(Nanos::from_secs(second), second != 20);
+        }
+        assert_eq!(shop.decider.blind, (Some(Nanos::from_secs(31)), false), "somebody did meanwhile");
     }
 
     #[test]

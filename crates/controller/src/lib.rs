@@ -32,6 +32,7 @@ mod process;
 mod provider;
 mod rates;
 mod reading;
+mod record;
 mod recording;
 mod rounds;
 mod run;

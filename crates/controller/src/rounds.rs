@@ -120,6 +120,7 @@ impl Controller {
             && let Some(how) = decide::settings(settings)?
         {
             let decider = Decider::new(config.clone(), telemetry.clone(), how, place.recorded.clone());
+            let decider = decider.recorded_by(place.recorder.clone());
             decide::start(decider, settings.interval, Rc::clone(rates), followed);
         }
         Ok(Controller {

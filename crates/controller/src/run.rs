@@ -9,6 +9,7 @@ use tokio::task::LocalSet;
 
 use crate::admin::Admin;
 use crate::lead::{Seat, Signals};
+use crate::record::Recorder;
 use crate::rounds::Controller;
 use crate::status::Status;
 use crate::telemetry::{self, Telemetry};
@@ -21,6 +22,8 @@ pub struct Options {
     pub config_file: PathBuf,
     /// Whether what was started ends with the controller.
     pub stop_servers: bool,
+    /// Where it is written down what rates are decided by, if anywhere.
+    pub record: Option<PathBuf>,
 }
 
 /// Runs until it is told to end.
@@ -103,6 +106,8 @@ pub struct Place {
     pub telemetry: Option<Telemetry>,
     /// What was seen of the fleet, as a scenario.
     pub recorded: watch::Sender<Option<Arc<str>>>,
+    /// Where it is written down what rates are decided by, if anywhere.
+    pub recorder: Option<Recorder>,
 }
 
 impl Place {
@@ -127,7 +132,8 @@ impl Place {
         let bound = admin.start(settings.admin).await;
         let bound = bound.map_err(|error| format!("cannot listen on {}: {error}", settings.admin))?;
         log::info!(admin:% = bound, mode:% = settings.mode; "controller ready");
-        Ok(Place { status, telemetry, recorded })
+        let recorder = options.record.as_deref().map(Recorder::create).transpose()?;
+        Ok(Place { status, telemetry, recorded, recorder })
     }
 
     /// Shows who leads, too.

@@ -26,6 +26,7 @@ pub mod record;
 mod retry;
 pub mod source;
 pub mod status;
+pub mod tape;
 pub mod watch;
 
 pub use engine::Engine;

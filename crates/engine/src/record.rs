@@ -5,8 +5,6 @@
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -16,8 +14,8 @@ use plimsoll_core::config::CancelBudget;
 use plimsoll_core::{Nanos, Slo};
 use serde::{Deserialize, Serialize};
 
-/// Bytes after which recording stops.
-const MOST_BYTES: u64 = 1 << 30;
+use crate::tape::Tape;
+
 /// What the first line says.
 pub const FORMAT: &str = "plimsoll agent 1";
 
@@ -71,11 +69,10 @@ pub enum Line {
 
 /// Writes the record of all relievers.
 #[derive(Clone)]
-pub struct Recorder(Rc<RefCell<Tape>>);
+pub struct Recorder(Rc<RefCell<Record>>);
 
-struct Tape {
-    out: BufWriter<File>,
-    left: u64,
+struct Record {
+    tape: Tape,
     watches: u32,
 }
 
@@ -85,9 +82,8 @@ impl Recorder {
     /// # Errors
     /// Where it cannot be written, or is there already.
     pub fn create(path: &Path) -> Result<Recorder, String> {
-        let file = File::create_new(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let recorder =
-            Recorder(Rc::new(RefCell::new(Tape { out: BufWriter::new(file), left: MOST_BYTES, watches: 0 })));
+        let record = Record { tape: Tape::create(path)?, watches: 0 };
+        let recorder = Recorder(Rc::new(RefCell::new(record)));
         recorder.write(&Line::Record { format: FORMAT.to_owned() });
         Ok(recorder)
     }
@@ -120,19 +116,7 @@ impl Recorder {
     }
 
     fn write(&self, line: &Line) {
-        let mut tape = self.0.borrow_mut();
-        let mut text = serde_json::to_vec(line).unwrap_or_default();
-        text.push(b'\n');
-        if tape.left == 0 {
-            return;
-        }
-        tape.left = tape.left.saturating_sub(text.len() as u64);
-        if let Err(error) = tape.out.write_all(&text) {
-            log::error!(error:%; "recording stops");
-            tape.left = 0;
-        } else if tape.left == 0 {
-            log::warn!("the record is as long as it may get: recording stops");
-        }
+        self.0.borrow_mut().tape.write(line);
     }
 }
 

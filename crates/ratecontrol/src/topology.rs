@@ -157,6 +157,13 @@ impl Topology {
         self
     }
 
+    /// What is known of how long services work for APIs, as [`Topology::with_own_times`] takes it.
+    pub fn own_times(&self) -> impl Iterator<Item = (ApiId, ServiceId, OwnTime)> + '_ {
+        let apis = (0..self.apis.len() as u32).map(ApiId);
+        let pairs = apis.flat_map(|api| self.uses(api).iter().map(move |&(service, _)| (api, service)));
+        pairs.zip(&self.own_times).map(|((api, service), own)| (api, service, *own))
+    }
+
     /// How many services there are.
     pub fn services(&self) -> usize {
         self.services
@@ -263,6 +270,8 @@ mod tests {
             topology.pairs_of(ServiceId(1)).iter().map(|&pair| topology.own_time(pair)).collect();
         assert_eq!(pairs, [own(0.02, 9.0), OwnTime::default()]);
         assert_eq!(topology.own_time(topology.pairs_of(ServiceId(0))[0]), OwnTime::default());
+        let again = Topology::new(2, topology.apis().to_vec()).with_own_times(topology.own_times());
+        assert_eq!(format!("{again:?}"), format!("{topology:?}"));
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub enum Command {
     Check(CheckArgs),
     /// Say in words why requests are refused now.
     Explain(explain::Args),
-    /// Put a record of `sentry --record` or `agent --record` to the policies again and demand the same verdicts.
+    /// Put a record of `sentry`, `agent` or `controller --record` to the policies again and demand the same verdicts.
     Verify(VerifyArgs),
 }
 

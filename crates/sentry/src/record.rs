@@ -6,8 +6,6 @@
 //! must be repeated, and draws from a generator of its own, since the threads' are used for other things too. So
 //! recording is for finding out, not for production. One JSON object a line; times are nanoseconds.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,15 +14,13 @@ use plimsoll_admission::{self as admission, Ask, Outcome};
 use plimsoll_core::estimator::{ClassEstimate, Wait};
 use plimsoll_core::rng::{Rng, seeded};
 use plimsoll_core::{ClassId, Nanos, Quantity, Refusal, Verdict};
+use plimsoll_engine::tape::Tape;
 use serde::{Deserialize, Serialize};
 
 pub(crate) mod police;
 
 pub use police::{Batch, Police};
 use police::{Fate, LoadLine};
-
-/// Events after which recording stops: about a gigabyte.
-const MOST_EVENTS: u64 = 10_000_000;
 
 /// One line of a record.
 #[derive(Debug, Serialize, Deserialize)]
@@ -192,28 +188,12 @@ enum Ended {
 /// Writes the record of all gates of a worker.
 pub struct Recorder {
     seed: u64,
-    tape: Mutex<Tape>,
+    record: Mutex<Record>,
 }
 
-struct Tape {
-    out: BufWriter<File>,
+struct Record {
+    tape: Tape,
     gates: u32,
-    left: u64,
-}
-
-impl Tape {
-    fn write(&mut self, event: &Event) {
-        if self.left == 0 {
-            return;
-        }
-        self.left -= 1;
-        let mut line = serde_json::to_vec(event).unwrap_or_default();
-        line.push(b'\n');
-        if let Err(error) = self.out.write_all(&line) {
-            log::error!(error:%; "recording stops");
-            self.left = 0;
-        }
-    }
 }
 
 impl Recorder {
@@ -222,14 +202,13 @@ impl Recorder {
     /// # Errors
     /// Where the file cannot be written or is there already: the record of the worker before this one stays whole.
     pub fn create(path: &Path, seed: u64) -> Result<Arc<Recorder>, String> {
-        let file = File::create_new(path).map_err(|e| format!("{}: {e}", path.display()))?;
-        let tape = Tape { out: BufWriter::new(file), gates: 0, left: MOST_EVENTS };
-        Ok(Arc::new(Recorder { seed, tape: Mutex::new(tape) }))
+        let record = Record { tape: Tape::create(path)?, gates: 0 };
+        Ok(Arc::new(Recorder { seed, record: Mutex::new(record) }))
     }
 
     /// From here on gates are made from this config.
     pub fn config(&self, text: &str) {
-        self.tape.lock().write(&Event::Config { text: text.to_owned() });
+        self.record.lock().tape.write(&Event::Config { text: text.to_owned() });
     }
 }
 
@@ -243,7 +222,7 @@ pub struct Gate {
 pub struct Recorded {
     recorder: Arc<Recorder>,
     id: u32,
-    /// Drawn from under the tape's lock, like everything else.
+    /// Drawn from under the record's lock, like everything else.
     rng: Mutex<Rng>,
 }
 
@@ -251,10 +230,15 @@ impl Gate {
     /// The gate of a pool, which began at `start`; its events go to the recorder if there is one.
     pub fn new(gate: admission::Gate, pool: &str, start: Nanos, recorder: Option<&Arc<Recorder>>) -> Gate {
         let recorded = recorder.map(|recorder| {
-            let mut tape = recorder.tape.lock();
-            let id = tape.gates;
-            tape.gates += 1;
-            tape.write(&Event::Gate { gate: id, pool: pool.to_owned(), start: start.0, seed: recorder.seed });
+            let mut record = recorder.record.lock();
+            let id = record.gates;
+            record.gates += 1;
+            record.tape.write(&Event::Gate {
+                gate: id,
+                pool: pool.to_owned(),
+                start: start.0,
+                seed: recorder.seed,
+            });
             let rng = Mutex::new(seeded(recorder.seed, u64::from(id)));
             Arc::new(Recorded { recorder: Arc::clone(recorder), id, rng })
         });
@@ -389,9 +373,9 @@ impl Gate {
 impl Recorded {
     /// Does something to the gate and writes it down, before anybody else does anything to it.
     fn write<T>(&self, act: impl FnOnce(u32) -> (T, Event)) -> T {
-        let mut tape = self.recorder.tape.lock();
+        let mut record = self.recorder.record.lock();
         let (result, event) = act(self.id);
-        tape.write(&event);
+        record.tape.write(&event);
         result
     }
 }

@@ -1,7 +1,5 @@
 //! Puts a [record](crate::record) to fresh gates. They are the very objects that the simulator drives.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use plimsoll_admission::{self as admission, Ask};
@@ -9,6 +7,7 @@ use plimsoll_core::config::{self, Config};
 use plimsoll_core::estimator::Wait;
 use plimsoll_core::rng::{Rng, seeded};
 use plimsoll_core::{ClassId, Nanos, Verdict};
+use plimsoll_engine::tape;
 use serde::Serialize;
 
 mod police;
@@ -36,21 +35,8 @@ pub struct ReplaySummary {
 /// Where the record cannot be read, or at the first verdict that differs: its line, what was recorded and what was
 /// decided now.
 pub fn replay(path: &Path) -> Result<ReplaySummary, String> {
-    let at = |line: usize, what: String| format!("{}:{line}: {what}", path.display());
-    let file = File::open(path).map_err(|e| format!("{}: {e}", path.display()))?;
     let mut replay = Replay { config: None, gates: Vec::new(), summary: ReplaySummary::default() };
-    let mut reader = BufReader::new(file);
-    let mut text = String::new();
-    for line in 1.. {
-        text.clear();
-        reader.read_line(&mut text).map_err(|e| at(line, e.to_string()))?;
-        // A line without an end is one that the sentry was killed in.
-        if !text.ends_with('\n') {
-            break;
-        }
-        let event = serde_json::from_str(&text).map_err(|e| at(line, format!("not an event: {e}")))?;
-        replay.put(event).map_err(|what| at(line, what))?;
-    }
+    tape::read(path, |event| replay.put(event))?;
     Ok(replay.summary)
 }
 

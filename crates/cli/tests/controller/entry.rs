@@ -3,10 +3,11 @@
 use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{PATIENCE, Place, get, ports, tool, until};
+use crate::harness::{PATIENCE, PLIMSOLL, Place, get, ports, tool, until};
 
 /// The catalog does 40 requests a second.
 const SHOP: &str = "[service.frontend]\ncapacity = \"2000/s\"\n\
@@ -61,7 +62,8 @@ fn what_the_services_behind_cannot_do_does_not_enter_and_what_they_can_again_doe
         "--sample", "1",
     ]);
     let _sentry = place.start_role("sentry", "sentry", &[]);
-    let _controller = place.start("controller", &[]);
+    let record = place.directory.path().join("record").to_str().unwrap().to_owned();
+    let mut controller = place.start("controller", &["--record", &record]);
     let plan = || serde_json::from_str::<Value>(&place.get("/plan").unwrap_or_default()).unwrap_or_default();
     let class = |at: usize| plan()["rates"]["classes"][at].clone();
     until(PATIENCE, "the sentry reports", || plan()["rates"]["streams"].as_u64() > Some(0));
@@ -108,4 +110,13 @@ fn what_the_services_behind_cannot_do_does_not_enter_and_what_they_can_again_doe
     until(PATIENCE, "and that is known", || {
         plan()["rates"]["services"]["catalog"]["ratio"].as_f64().is_some_and(|ratio| ratio < 1.2)
     });
+
+    // What was decided here is decided again by what the simulator drives.
+    controller.signal("TERM");
+    assert!(controller.ended().success());
+    let verified = Command::new(PLIMSOLL).args(["verify", &record]).output().unwrap();
+    let said = String::from_utf8_lossy(&verified.stdout).into_owned();
+    assert!(verified.status.success(), "{said}{}", String::from_utf8_lossy(&verified.stderr));
+    let summary: Value = serde_json::from_str(&said).unwrap();
+    assert!(summary["steps"].as_u64() > Some(20) && summary["limited"].as_u64() > Some(4), "{summary}");
 }

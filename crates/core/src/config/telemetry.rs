@@ -36,7 +36,7 @@ table! {
         scrape: Vec<Scrape> = [],
         /// From one question to the next, to each of them.
         interval: Nanos ["100ms"..="5m"] = "1s",
-        /// What was told longer ago than this is not known any more.
+        /// What was told longer ago than this is not known any more; of whoever is asked more seldom, what was told three intervals ago.
         stale: Nanos ["1s"..="1h"] = "10s",
     }
 }
@@ -57,6 +57,9 @@ table! {
         queue: Option<String>,
         /// Likewise: how many requests a second are done, whoever sent them, by service.
         served: Option<String>,
+        /// From one question to the next. Left out, the `interval` of all sources. Where a query computes a rate, no less than Prometheus's
+        /// `scrape_interval`: what it has not scraped anew is no news.
+        interval: Option<Nanos> ["100ms"..="5m"],
         /// What it wants in `authorization: Bearer`.
         token: Option<Secret>,
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use form_urlencoded::Serializer;
+use plimsoll_core::Nanos;
 use plimsoll_core::config::{Prometheus, Scrape, ScrapeKind, Secret, Server, Telemetry};
 use plimsoll_sentry::clock;
 use tokio::sync::watch;
@@ -18,6 +19,8 @@ use super::{Told, Usage, What, fetch, query};
 
 /// Whoever takes longer has not answered.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// So many questions may go unanswered before what was told is not known any more.
+const CHANCES: u64 = 3;
 
 /// Whom to ask, and how to read what is answered.
 struct Asked {
@@ -25,6 +28,8 @@ struct Asked {
     path: String,
     token: Option<Secret>,
     reader: Reader,
+    /// From one question to the next, where that is its own.
+    interval: Option<Nanos>,
 }
 
 /// What a number that was asked for says.
@@ -62,6 +67,7 @@ impl Asked {
             path: path(query),
             token: of.token.clone(),
             reader: Reader::Query { label, what, times, before: query::Times::new() },
+            interval: of.interval,
         }
     }
 
@@ -70,7 +76,7 @@ impl Asked {
             ScrapeKind::Sentry => (front::PATH.to_owned(), Reader::Sentry(Front::new(of))),
             _ => (of.path.to_string(), Reader::Page(Box::new(Exporter::new(of)))),
         };
-        Asked { server: of.server.clone(), path, token: of.token.clone(), reader }
+        Asked { server: of.server.clone(), path, token: of.token.clone(), reader, interval: None }
     }
 
     async fn ask(&mut self) -> Result<Vec<Told>, String> {
@@ -109,14 +115,16 @@ pub fn spawn(settings: &Telemetry, usage: watch::Sender<Arc<Usage>>) {
         let path = if of.kind == ScrapeKind::Sentry { front::PATH } else { of.path.path() };
         (name(&of.server, path), Asked::exporter(of))
     });
-    let (names, all): (Vec<String>, Vec<Asked>) = prometheus.chain(exporters).unzip();
-    let board = Rc::new(RefCell::new(Board::new(settings.stale, names)));
+    let all: Vec<(String, Asked)> = prometheus.chain(exporters).collect();
+    let every = |asked: &Asked| asked.interval.unwrap_or(settings.interval);
+    let stale = |asked: &Asked| settings.stale.max(Nanos(CHANCES * every(asked).0));
+    let board = Board::new(all.iter().map(|(name, asked)| (name.clone(), stale(asked))));
+    let board = Rc::new(RefCell::new(board));
     let usage = Rc::new(usage);
-    let period = Duration::from(settings.interval);
-    for (source, mut asked) in all.into_iter().enumerate() {
+    for (source, (_, mut asked)) in all.into_iter().enumerate() {
         let (board, usage) = (Rc::clone(&board), Rc::clone(&usage));
+        let mut ticks = interval(Duration::from(every(&asked)));
         tokio::task::spawn_local(async move {
-            let mut ticks = interval(period);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;

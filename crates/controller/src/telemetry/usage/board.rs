@@ -85,6 +85,8 @@ const LEAST_MISSED: Nanos = Nanos::from_secs(2);
 
 /// One who tells.
 struct Teller {
+    /// What it told longer ago than this is not known any more.
+    stale: Nanos,
     source: Source,
     notes: Notes,
     /// When it answered last, and the time between that and the answer before.
@@ -93,9 +95,9 @@ struct Teller {
 }
 
 impl Teller {
-    fn new(name: String) -> Teller {
+    fn new((name, stale): (String, Nanos)) -> Teller {
         let source = Source { name, ..Source::default() };
-        Teller { source, notes: Notes::new(), answered: None, pace: None }
+        Teller { stale, source, notes: Notes::new(), answered: None, pace: None }
     }
 
     /// How much older than the newest that is known of a service a note may be.
@@ -106,19 +108,18 @@ impl Teller {
 
 /// All that was told.
 pub struct Board {
-    stale: Nanos,
     tellers: Vec<Teller>,
 }
 
 impl Board {
-    /// Nothing was told yet by these.
-    pub fn new(stale: Nanos, names: impl IntoIterator<Item = String>) -> Board {
-        Board { stale, tellers: names.into_iter().map(Teller::new).collect() }
+    /// Nothing was told yet by these. What each tells is known for so long.
+    pub fn new(sources: impl IntoIterator<Item = (String, Nanos)>) -> Board {
+        Board { tellers: sources.into_iter().map(Teller::new).collect() }
     }
 
     /// A source told this, or what went wrong.
     pub fn note(&mut self, source: usize, now: Nanos, answer: Result<Vec<Told>, String>) {
-        let Teller { source, notes, answered, pace } = &mut self.tellers[source];
+        let Teller { stale, source, notes, answered, pace } = &mut self.tellers[source];
         let told = match answer {
             Ok(told) => told,
             Err(trouble) => {
@@ -132,7 +133,7 @@ impl Board {
         };
         (source.answers, source.trouble) = (true, None);
         *pace = answered.replace(now).map(|before| now.since(before));
-        notes.retain(|_, note| now.since(note.at) <= self.stale);
+        notes.retain(|_, note| now.since(note.at) <= *stale);
         for Told { service, instance, what, is_new } in told {
             let key = (service, instance, discriminant(&what));
             let is_sane = what.is_sane() && !key.0.is_empty();
@@ -154,7 +155,7 @@ impl Board {
         let notes = || {
             let all =
                 self.tellers.iter().flat_map(|teller| teller.notes.iter().map(move |note| (teller, note)));
-            all.filter(|(_, (_, note))| now.since(note.at) <= self.stale)
+            all.filter(|(teller, (_, note))| now.since(note.at) <= teller.stale)
         };
         let mut newest: HashMap<(&str, Discriminant<What>), Nanos> = HashMap::new();
         for (_, ((service, _, which), note)) in notes() {
@@ -194,6 +195,10 @@ mod tests {
         Told { service: service.to_owned(), instance: instance.to_owned(), what, is_new: None }
     }
 
+    fn board(stale_s: u64, names: &[&str]) -> Board {
+        Board::new(names.iter().map(|&name| (name.to_owned(), Nanos::from_secs(stale_s))))
+    }
+
     fn known(board: &Board, now: u64) -> Vec<(String, f64)> {
         board
             .usage(Nanos::from_secs(now))
@@ -205,7 +210,7 @@ mod tests {
 
     #[test]
     fn instances_count_by_what_they_may_use_and_stale_ones_not_at_all() {
-        let mut board = Board::new(Nanos::from_secs(10), ["a".to_owned(), "b".to_owned()]);
+        let mut board = board(10, &["a", "b"]);
         board.note(
             0,
             Nanos::from_secs(1),
@@ -219,7 +224,7 @@ mod tests {
 
     #[test]
     fn who_is_not_told_of_while_others_are_is_gone_and_who_tells_seldom_is_not() {
-        let mut board = Board::new(Nanos::from_secs(30), ["often".to_owned(), "seldom".to_owned()]);
+        let mut board = board(30, &["often", "seldom"]);
         for second in 1..=20 {
             let mut answer = vec![told("cart", "1", 0.2, 1.0)];
             // One of two ends, and is not in the answers any more.
@@ -245,7 +250,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_counted_and_a_source_that_fails_is_named() {
-        let mut board = Board::new(Nanos::from_secs(10), ["a".to_owned()]);
+        let mut board = board(10, &["a"]);
         let nonsense = [
             (f64::NAN, 1.0),
             (-1.0, 1.0),
@@ -271,7 +276,7 @@ mod tests {
 
     /// At which seconds something new was told, where the same things are told every second.
     fn news(told: impl Fn(u64) -> Told) -> Vec<u64> {
-        let mut board = Board::new(Nanos::from_secs(10), ["a".to_owned()]);
+        let mut board = board(10, &["a"]);
         let mut news = Vec::new();
         for second in 1..=20 {
             let now = Nanos::from_secs(second);
@@ -302,7 +307,7 @@ mod tests {
 
     #[test]
     fn queues_are_means_and_what_is_done_adds_up() {
-        let mut board = Board::new(Nanos::from_secs(10), ["a".to_owned(), "b".to_owned()]);
+        let mut board = board(10, &["a", "b"]);
         let told = |instance: &str, what| Told { what, ..told("cart", instance, 0.0, 1.0) };
         let first = [What::Waits(0.3), What::Serves(40.0), What::Uses { used: 1.0, of: 1.0 }];
         board.note(0, Nanos::from_secs(1), Ok(first.map(|what| told("1", what)).to_vec()));

@@ -1,12 +1,12 @@
 //! How busy services are, how long their queues, and what they get done: asked of Prometheus, of exporters, and of agents of ours.
 
 pub mod exposition;
+pub mod query;
 
 pub(super) mod ask;
 mod board;
 mod fetch;
 mod front;
-mod query;
 mod scrape;
 
 use plimsoll_core::Nanos;
@@ -68,9 +68,14 @@ pub struct Source {
 
 /// What can be said of an instance of a service.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum What {
+pub enum What {
     /// What it uses, and what it may use, in any unit.
-    Uses { used: f64, of: f64 },
+    Uses {
+        /// The former.
+        used: f64,
+        /// The latter.
+        of: f64,
+    },
     /// How long a request that comes now waits, in seconds.
     Waits(f64),
     /// What it gets done, a second.
@@ -79,7 +84,7 @@ pub(super) enum What {
 
 /// What one source says of one instance of a service.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Told {
+pub struct Told {
     /// Whom it is about.
     pub service: String,
     /// Which of them.

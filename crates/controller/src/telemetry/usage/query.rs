@@ -12,6 +12,8 @@ use super::{Told, What};
 
 /// No Prometheus gives what it scraped longer ago: by default it looks back five minutes.
 const OLDEST_S: f64 = 3_600.0;
+/// Of what somebody else wrote no more characters than these are in an error.
+const MOST_SAID: usize = 300;
 
 #[derive(Deserialize)]
 struct Answer {
@@ -94,10 +96,14 @@ impl Row {
 }
 
 fn rows(body: &[u8]) -> Result<Vec<Row>, String> {
+    read(body).map_err(|error| error.chars().take(MOST_SAID).collect())
+}
+
+fn read(body: &[u8]) -> Result<Vec<Row>, String> {
     let answer: Answer = serde_json::from_slice(body)
         .map_err(|error| format!("it answers with what is no result: {error}"))?;
     if let Some(error) = answer.error {
-        return Err(error.chars().take(300).collect());
+        return Err(error);
     }
     let data = answer.data.ok_or("it answers without data")?;
     if data.result_type != "vector" {
@@ -133,6 +139,20 @@ mod tests {
             before = now;
         }
         assert!(times(b"no answer", "s").is_empty());
+    }
+
+    #[test]
+    fn however_much_somebody_writes_little_of_it_is_said_again() {
+        let long = "x".repeat(100_000);
+        for answer in [
+            format!(r#"{{"error":"{long}"}}"#),
+            format!(r#"{{"data":{{"resultType":"{long}","result":[]}}}}"#),
+            format!(r#"{{"data":{{"resultType":"vector","result":"{long}"}}}}"#),
+            format!(r#"{{"data":"{long}"}}"#),
+        ] {
+            let error = parse(answer.as_bytes(), "s", What::Waits).unwrap_err();
+            assert!(error.len() <= MOST_SAID, "{} characters", error.len());
+        }
     }
 
     #[test]
