@@ -15,6 +15,7 @@ use plimsoll_sentry::stats::Failure;
 use plimsoll_sentry::worker::{self, WorkerSetup};
 use plimsoll_testbed::etcd::{Operation, Options, Server, Session, Target};
 use prost::Message;
+use rustix::process::{Pid, Signal, kill_process};
 use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
@@ -88,11 +89,11 @@ struct Sentry {
 }
 
 impl Sentry {
-    fn before(etcd: &Server, mode: &str) -> Sentry {
+    /// Before an etcd at this address, with more of the pool's settings.
+    fn before(etcd: &str, more: &str) -> Sentry {
         let text = format!(
-            "[sentry]\ndrain_timeout = \"200ms\"\n[pool.kv]\nservers = [\"{}\"]\nworkers = 16\nresponse_timeout = \"1s\"\n\
-             stream_timeout = \"500ms\"\n[etcd.main]\nslo = {{ p99 = \"4ms\" }}\nmode = \"{mode}\"\n",
-            etcd.address()
+            "[sentry]\ndrain_timeout = \"200ms\"\n[pool.kv]\nservers = [\"{etcd}\"]\nworkers = 16\nresponse_timeout = \"1s\"\n\
+             stream_timeout = \"500ms\"\n{more}[etcd.main]\nslo = {{ p99 = \"4ms\" }}\nmode = \"enforce\"\n"
         );
         let config = parse::<Config>(&text, "test").unwrap_or_else(|e| panic!("{e}")).0;
         let shared = Arc::new(Shared::new(config, 1, None).unwrap());
@@ -193,13 +194,67 @@ async fn others(session: &mut Session, until: impl Fn() -> bool) {
     tokio::time::timeout(PATIENCE, all).await.expect("it does not happen");
 }
 
+/// Writes until that is possible.
+async fn until_written(session: &mut Session) {
+    let written = async {
+        while session.put("key", "value").await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, written).await.expect("nothing can be written");
+}
+
+/// Whoever asks meanwhile is told that there is no answer, soon.
+async fn is_refused(session: &mut Session) {
+    let asked = tokio::time::timeout(PATIENCE, session.put("key", "value"));
+    let status = asked.await.expect("an answer, though etcd gives none").unwrap_err();
+    assert!(matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded), "{status}");
+}
+
+#[tokio::test]
+async fn an_etcd_that_dies_or_hangs_is_served_again_when_it_is_back_over_tls_too() {
+    if there_is_none() {
+        return;
+    }
+    let mut etcd = Server::start(&Options::default()).unwrap_or_else(|e| panic!("{e}"));
+    let sentry = Sentry::before(&etcd.address().to_string(), "");
+    let mut session = Session::connect(&sentry.target).await.unwrap();
+    until_written(&mut session).await;
+    etcd.stop(true);
+    is_refused(&mut session).await;
+    etcd.resume().unwrap();
+    until_written(&mut session).await;
+    let process = || Pid::from_raw(etcd.pid().unwrap() as i32).unwrap();
+    kill_process(process(), Signal::STOP).unwrap();
+    is_refused(&mut session).await;
+    kill_process(process(), Signal::CONT).unwrap();
+    until_written(&mut session).await;
+    assert_eq!(sentry.cancelled(), 0, "nobody was to blame");
+
+    let own = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let [certificate, key] = ["own.pem", "own.key"].map(|name| etcd.directory().join(name));
+    std::fs::write(&certificate, own.cert.pem()).unwrap();
+    std::fs::write(&key, own.signing_key.serialize_pem()).unwrap();
+    etcd.stop(false);
+    etcd.secure(&certificate, &key);
+    etcd.resume().unwrap();
+    let (at, held_to) = (format!("https://{}", etcd.address()), certificate.display());
+    let sentry = Sentry::before(&at, &format!("tls_ca = \"{held_to}\"\n"));
+    let mut session = Session::connect(&sentry.target).await.unwrap();
+    until_written(&mut session).await;
+    assert_eq!(
+        session.range(RangeRequest { key: b"key".to_vec(), ..RangeRequest::default() }).await.unwrap(),
+        1
+    );
+}
+
 #[tokio::test]
 async fn a_range_that_holds_up_everybody_is_ended_and_nothing_else_is() {
     if there_is_none() {
         return;
     }
     let etcd = Server::start(&Options::default()).unwrap_or_else(|e| panic!("{e}"));
-    let sentry = Sentry::before(&etcd, "enforce");
+    let sentry = Sentry::before(&etcd.address().to_string(), "");
     let mut session = Session::connect(&sentry.target).await.unwrap();
     let fill = Operation::Fill { prefix: "item-".to_owned(), keys: KEYS, size: 200 };
     // Transactions pass, too.

@@ -1,4 +1,6 @@
-//! Statements as they may be told: with their literals masked, since those are somebody's data or password.
+//! Statements as they may be told: with their literals masked, since those are somebody's data or password. And errors.
+
+use percent_encoding::percent_decode_str;
 
 /// Longest statement that is told, in characters.
 const LONGEST: usize = 200;
@@ -17,6 +19,23 @@ impl Dialect {
     fn comments_from(self, after: &str) -> bool {
         self == Dialect::Postgres || after.chars().next().is_none_or(|c| c.is_whitespace() || c.is_control())
     }
+}
+
+/// A text without the password of a connection, however that is written in the latter: as in a URL or among keywords.
+pub fn without_password(dsn: &str, text: String) -> String {
+    let of_url = dsn.split_once("://").and_then(|(_, rest)| {
+        let authority = rest.split(['/', '?']).next()?;
+        Some(authority.rsplit_once('@')?.0.split_once(':')?.1)
+    });
+    let of_keyword = dsn.split_once("password=").and_then(|(_, rest)| match rest.strip_prefix('\'') {
+        Some(quoted) => quoted.split('\'').next(),
+        None => rest.split([' ', '&']).next(),
+    });
+    let written = [of_url, of_keyword].into_iter().flatten().filter(|password| !password.is_empty());
+    written.fold(text, |text, password| {
+        let meant = percent_decode_str(password).decode_utf8_lossy();
+        text.replace(password, "...").replace(&*meant, "...")
+    })
 }
 
 /// The statement on one line, every string and number in it replaced by `?`, comments left out.
@@ -152,6 +171,21 @@ fn dollar(rest: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_password_that_is_said_back_goes_no_further() {
+        for (dsn, said, told) in [
+            ("postgres://u:hu%24h@h:1/db", "no hu$h, nor hu%24h", "no ..., nor ..."),
+            ("host=h password=hush user=u", "no hush", "no ..."),
+            ("password='hu sh' host=h", "no hu sh", "no ..."),
+            ("mariadb://h/?password=hush&socket=/s", "no hush", "no ..."),
+            ("postgres://u@h/db", "no u@h", "no u@h"),
+            ("postgres://u:@h/db", "no u", "no u"),
+            ("/run/fpm.sock", "no /run/fpm.sock", "no /run/fpm.sock"),
+        ] {
+            assert_eq!(without_password(dsn, said.to_owned()), told, "{dsn}");
+        }
+    }
 
     #[test]
     fn literals_are_masked() {

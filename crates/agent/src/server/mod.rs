@@ -45,6 +45,7 @@ use self::backend::{Backend, State};
 use self::chains::{Blame, Lock, Pid, blame};
 use self::clock::ServerClock;
 use self::latency::Pauses;
+use self::mask::without_password;
 use self::measured::Measured;
 use self::reserve::Reserve;
 use self::slots::What;
@@ -228,6 +229,7 @@ impl<A: Adapter> Server<A> {
             Ok(adapter) => adapter,
             Err(why) => {
                 let kept = self.reserve.take().ok_or_else(|| why.clone())?;
+                let why = without_password(self.settings.dsn.reveal(), why);
                 log::warn!(app:% = self.settings.name, why:%; "the connection in reserve is used");
                 kept
             }
@@ -320,11 +322,14 @@ impl<A: Adapter> Server<A> {
 
 impl<A: Adapter> Source for Server<A> {
     async fn look(&mut self, scene: &mut Scene) -> Result<Nanos, Trouble> {
+        // Whatever a server says back, a password goes no further.
+        let dsn = self.settings.dsn.clone();
+        let trouble = |why: String| Trouble::passing(without_password(dsn.reveal(), why));
         let mut adapter = match self.adapter.take() {
             Some(adapter) => adapter,
-            None => self.connect().await.map_err(Trouble::passing)?,
+            None => self.connect().await.map_err(trouble)?,
         };
-        let now = self.look_through(&mut adapter, scene).await.map_err(Trouble::passing)?;
+        let now = self.look_through(&mut adapter, scene).await.map_err(trouble)?;
         // Only one that answered is kept: after an error nobody knows what state it is in.
         self.adapter = Some(adapter);
         if A::RESERVES && !self.suspicious {
