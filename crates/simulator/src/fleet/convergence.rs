@@ -68,14 +68,18 @@ pub struct Outcome {
     pub converged_s: Summary,
     /// Within how many seconds that is to be,
     pub within_s: f64,
-    /// and of how many fleets it was.
+    /// of how many fleets it was, and the seeds of the others.
     pub within: usize,
+    /// See there.
+    pub not_within: Vec<u64>,
     /// Fleets whose goodput did not become steady.
     pub never_steady: usize,
     /// Of [`Report::overshoot_s`].
     pub overshoot_s: Summary,
-    /// Fleets of which that was at most a second.
+    /// Fleets of which that was at most a second, and the seeds of the others.
     pub brief: usize,
+    /// See there.
+    pub not_brief: Vec<u64>,
     /// Of [`Report::share_of_optimum`]: what goodput became steady at.
     pub share_of_optimum: Summary,
 }
@@ -149,17 +153,23 @@ pub fn convergence(
     });
     let reports: Vec<Report> = reports.into_iter().collect::<Result<_, _>>()?;
     let outcome = |(&(controller, (telemetry, _, within_s), change), reports): (&_, &[Report])| {
-        let count = |is: &dyn Fn(&Report) -> bool| reports.iter().filter(|report| is(report)).count();
+        let not = |is: &dyn Fn(&Report) -> bool| -> Vec<u64> {
+            (seed..).zip(reports).filter(|(_, report)| !is(report)).map(|(seed, _)| seed).collect()
+        };
+        let not_within = not(&|report| report.converged_s.is_some_and(|s| s <= within_s));
+        let not_brief = not(&|report| report.overshoot_s <= OVER_S);
         Outcome {
             controller: Controller::to_string(&controller),
             telemetry: Telemetry::to_string(&telemetry),
             change: Change::to_string(&change),
             converged_s: Summary::of(reports.iter().filter_map(|report| report.converged_s)),
             within_s,
-            within: count(&|report| report.converged_s.is_some_and(|s| s <= within_s)),
-            never_steady: count(&|report| report.converged_s.is_none()),
+            within: reports.len() - not_within.len(),
+            not_within,
+            never_steady: not(&|report| report.converged_s.is_some()).len(),
             overshoot_s: Summary::of(reports.iter().map(|report| report.overshoot_s)),
-            brief: count(&|report| report.overshoot_s <= OVER_S),
+            brief: reports.len() - not_brief.len(),
+            not_brief,
             share_of_optimum: Summary::of(reports.iter().map(|report| report.share_of_optimum)),
         }
     };
