@@ -43,7 +43,7 @@ pub struct Settings {
     /// more could be.
     pub probe: f64,
     /// When nothing is heard any more of the service for whose sake a rate is limited, that stays as it is for so long; what was
-    /// overloaded counts as overloaded for so long.
+    /// overloaded counts as overloaded for so long. Where it is told of more seldom, twice the time between two words of it.
     pub freeze: Nanos,
     /// Then they double in every such time,
     pub relax: Nanos,
@@ -176,8 +176,8 @@ impl<C: RateController> RateControl<C> {
             let promised = if api.min_per_s.is_finite() { api.min_per_s } else { 0.0 };
             promised.max(probe * offered)
         }));
-        self.overload.look(now, topology, memory, &settings.overload, settings.freeze);
         let Settings { freeze, relax, release, .. } = *settings;
+        self.overload.look(now, topology, memory, &settings.overload, freeze, release);
         let thresholds = &settings.overload;
         let view = View { now, elapsed, freeze, relax, release, thresholds, topology, memory };
         self.controller.learn(&view, &self.rates, &mut self.overload);
@@ -221,7 +221,7 @@ fn let_go(api: ApiId, view: &View<'_>, settings: &Settings, rates: &mut Rates) -
         rates.lift(api, None, Why::Silence);
         return false;
     }
-    if silent > settings.freeze {
+    if !view.believes_for(api, rates.target(api)) {
         rates.set(api, limit * view.relaxed(), None, None, Why::Silence);
         return false;
     }

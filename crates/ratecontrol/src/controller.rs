@@ -16,7 +16,7 @@ pub struct View<'a> {
     pub now: Nanos,
     /// How long ago the last one was; zero in the first.
     pub elapsed: Nanos,
-    /// What is older than this is no longer believed.
+    /// What is older than this is no longer believed, unless words of it are always as far apart.
     pub freeze: Nanos,
     /// From then on limits that it was the reason for double in every such time,
     pub relax: Nanos,
@@ -33,7 +33,7 @@ pub struct View<'a> {
 impl View<'_> {
     /// Whether what is known of a service may be believed.
     pub fn knows(&self, service: ServiceId) -> bool {
-        self.memory.service_heard(service).is_some_and(|heard| self.now.since(heard) <= self.freeze)
+        self.memory.believes(service, self.now, self.freeze, self.release)
     }
 
     /// Whether limits for the sake of a service that nothing is heard of may still be in force.
@@ -46,12 +46,22 @@ impl View<'_> {
         (self.elapsed.as_secs_f64() / self.relax.as_secs_f64().max(1e-3)).min(60.0).exp2()
     }
 
-    /// When anything was last heard of the service that an API is limited for; where that is not known, of any on its path.
+    /// The service that an API is limited for; where nothing was heard of that, all on its path of which something was.
+    fn reasons(&self, api: ApiId, target: Option<ServiceId>) -> impl Iterator<Item = (ServiceId, Nanos)> {
+        let heard = |service| Some((service, self.memory.service_heard(service)?));
+        let path = move || self.topology.uses(api).iter().filter_map(move |&(service, _)| heard(service));
+        let target = target.filter(|&target| path().any(|(service, _)| service == target));
+        path().filter(move |&(service, _)| target.is_none_or(|target| service == target))
+    }
+
+    /// When anything was last heard of what an API is limited for.
     pub fn heard_for(&self, api: ApiId, target: Option<ServiceId>) -> Option<Nanos> {
-        let path = || self.topology.uses(api).iter().map(|&(service, _)| service);
-        let target = target.filter(|&target| path().any(|service| service == target));
-        let heard = |service| self.memory.service_heard(service);
-        target.and_then(heard).or_else(|| path().filter_map(heard).max())
+        self.reasons(api, target).map(|(_, heard)| heard).max()
+    }
+
+    /// Whether that may be believed.
+    pub fn believes_for(&self, api: ApiId, target: Option<ServiceId>) -> bool {
+        self.reasons(api, target).any(|(service, _)| self.knows(service))
     }
 
     /// How long requests may wait at a service before it counts as overloaded.

@@ -103,7 +103,8 @@ pub struct Model {
     full: Vec<bool>,
     flows: Vec<f64>,
     past: Past,
-    /// Those of a service in the times of which it may be what is told of it, time by time.
+    /// The times of which it may be what is told of a service, and the flows in each.
+    past_times: Vec<(Nanos, Nanos)>,
     past_flows: Vec<f64>,
     own_times: Vec<OwnTime>,
     plan: Plan,
@@ -184,7 +185,8 @@ impl Model {
                 inferred = Some(inferred.map_or(excess, |least| least.min(excess)));
             }
         }
-        if self.past_flows.is_empty() {
+        if self.past_times.is_empty() {
+            self.past_times.push((view.now.since(view.elapsed), view.now));
             self.past_flows.extend_from_slice(&self.flows);
         }
         self.own_times.clear();
@@ -198,6 +200,7 @@ impl Model {
             users: view.topology.users(service),
             own_times: &self.own_times,
             expected_per_s: expected,
+            times: &self.past_times,
             past: &self.past_flows,
             settled: held_up <= 0.1 * expected,
             inferred_wait_s: inferred,
@@ -221,10 +224,10 @@ impl Model {
     fn look_back(&mut self, service: ServiceId, view: &View<'_>) {
         let Some(since) = self.services[service.index()].heard_for(view.now) else { return };
         let (past, users) = (&self.past, view.topology.users(service).iter());
-        let times = past.may_be(view.now, since, view.elapsed);
-        self.past_flows.extend(
-            times.flat_map(|time| users.clone().map(move |&(api, calls)| past.per_s(time, api) * calls)),
-        );
+        for time in past.may_be(view.now, since, view.elapsed) {
+            self.past_times.push(past.between(time));
+            self.past_flows.extend(users.clone().map(|&(api, calls)| past.per_s(time, api) * calls));
+        }
     }
 
     /// The loads of a service as things are and as they would be, and who of those who call it is limited.
@@ -343,6 +346,7 @@ impl RateController for Model {
                 self.services[service.index()].reckon(view.now, load, view.elapsed.as_secs_f64());
             }
             if view.memory.service_heard(service) == Some(view.now) {
+                self.past_times.clear();
                 self.past_flows.clear();
                 if !tells_queue {
                     self.look_back(service, view);

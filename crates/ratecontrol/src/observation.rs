@@ -50,13 +50,40 @@ fn sane(value: Option<f64>, most: f64) -> Option<f64> {
     value.filter(|value| (0.0..=most).contains(value))
 }
 
+/// For so many times as long as words were apart nobody has fallen silent.
+const TIMES_APART: u64 = 2;
+
+/// When something was heard.
+#[derive(Clone, Copy, Debug, Default)]
+struct Words {
+    at: Option<Nanos>,
+    /// How long the last three were apart.
+    apart: [Nanos; 2],
+}
+
+impl Words {
+    fn hear(&mut self, now: Nanos) {
+        if let Some(before) = self.at.replace(now) {
+            self.apart = [now.since(before), self.apart[0]];
+        }
+    }
+
+    /// Whether it may still be believed, which is so for as long as `freeze`; and longer where it is told more seldom, as by a Prometheus that
+    /// looks four times a minute. One long silence does not make it so.
+    fn hold(&self, now: Nanos, freeze: Nanos, release: Nanos) -> bool {
+        let usual = self.apart[0].min(self.apart[1]);
+        let longest = Nanos(usual.0.saturating_mul(TIMES_APART)).min(release);
+        self.at.is_some_and(|at| now.since(at) <= freeze.max(longest))
+    }
+}
+
 /// The last that was heard of something, and when.
 #[derive(Clone, Copy, Debug, Default)]
 struct Heard<T> {
     /// What was last heard, signal by signal.
     last: T,
     /// When anything was.
-    at: Option<Nanos>,
+    words: Words,
     /// What was heard in this step, without what makes no sense.
     now: T,
 }
@@ -66,7 +93,7 @@ struct Heard<T> {
 pub struct Memory {
     services: Vec<Heard<ServiceSignal>>,
     /// When it was last heard how busy each service is, or how long its queue.
-    loads: Vec<Option<Nanos>>,
+    loads: Vec<Words>,
     apis: Vec<Heard<ApiSignal>>,
 }
 
@@ -74,7 +101,7 @@ impl Memory {
     /// Takes in what was seen.
     pub(crate) fn take(&mut self, now: Nanos, services: usize, apis: usize, seen: &Observation<'_>) {
         self.services.resize(services, Heard::default());
-        self.loads.resize(services, None);
+        self.loads.resize(services, Words::default());
         self.apis.resize(apis, Heard::default());
         for (at, heard) in self.services.iter_mut().enumerate() {
             let signal = seen.services.get(at).copied().unwrap_or_default();
@@ -85,10 +112,10 @@ impl Memory {
                 served_per_s: sane(signal.served_per_s, MOST_PER_S),
             };
             if heard.now.utilization.is_some() || heard.now.queue_delay.is_some() {
-                self.loads[at] = Some(now);
+                self.loads[at].hear(now);
             }
             if heard.now != ServiceSignal::default() {
-                heard.at = Some(now);
+                heard.words.hear(now);
                 heard.last = ServiceSignal {
                     utilization: heard.now.utilization.or(heard.last.utilization),
                     queue_delay: heard.now.queue_delay.or(heard.last.queue_delay),
@@ -105,7 +132,7 @@ impl Memory {
                 tail_latency: signal.tail_latency,
             };
             if heard.now != ApiSignal::default() {
-                heard.at = Some(now);
+                heard.words.hear(now);
                 heard.last = ApiSignal {
                     offered_per_s: heard.now.offered_per_s.or(heard.last.offered_per_s),
                     admitted_per_s: heard.now.admitted_per_s.or(heard.last.admitted_per_s),
@@ -128,12 +155,23 @@ impl Memory {
 
     /// When anything was last heard of a service.
     pub fn service_heard(&self, service: ServiceId) -> Option<Nanos> {
-        self.services.get(service.index()).and_then(|heard| heard.at)
+        self.services.get(service.index()).and_then(|heard| heard.words.at)
     }
 
-    /// When it was last heard how busy a service is, or how long its queue: what it gets done tells neither.
+    /// Whether what was heard of a service may still be believed: it is not older than `freeze`, or than twice what words of it are apart, but
+    /// never older than `release`.
+    pub fn believes(&self, service: ServiceId, now: Nanos, freeze: Nanos, release: Nanos) -> bool {
+        self.services.get(service.index()).is_some_and(|heard| heard.words.hold(now, freeze, release))
+    }
+
+    /// The same of how busy it is, or how long its queue: what it gets done tells neither.
+    pub fn believes_load(&self, service: ServiceId, now: Nanos, freeze: Nanos, release: Nanos) -> bool {
+        self.loads.get(service.index()).is_some_and(|words| words.hold(now, freeze, release))
+    }
+
+    /// When it was last heard how busy a service is, or how long its queue.
     pub fn load_heard(&self, service: ServiceId) -> Option<Nanos> {
-        self.loads.get(service.index()).copied().flatten()
+        self.loads.get(service.index()).and_then(|words| words.at)
     }
 
     /// What was heard of an API in this step.
@@ -148,6 +186,6 @@ impl Memory {
 
     /// When anything was last heard of an API.
     pub fn api_heard(&self, api: ApiId) -> Option<Nanos> {
-        self.apis.get(api.index()).and_then(|heard| heard.at)
+        self.apis.get(api.index()).and_then(|heard| heard.words.at)
     }
 }

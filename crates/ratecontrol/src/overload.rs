@@ -44,25 +44,25 @@ pub struct Overload {
 }
 
 impl Overload {
-    /// Looks at what was last heard, unless that is older than `stale`: a service that nothing is heard of is not overloaded.
+    /// Looks at what was last heard, as long as that is [believed](Memory::believes): a service that nothing is heard of is not overloaded.
     pub(crate) fn look(
         &mut self,
         now: Nanos,
         topology: &Topology,
         memory: &Memory,
         at: &Thresholds,
-        stale: Nanos,
+        freeze: Nanos,
+        release: Nanos,
     ) {
         self.overloaded.resize(topology.services(), false);
         self.held.clear();
         self.held.resize(topology.services(), false);
         for (index, overloaded) in self.overloaded.iter_mut().enumerate() {
             let service = ServiceId(index as u32);
-            let Some(heard) = memory.load_heard(service).filter(|&heard| now.since(heard) <= stale) else {
+            if !memory.believes_load(service, now, freeze, release) {
                 *overloaded = false;
-                continue;
-            };
-            if heard != now {
+            }
+            if memory.load_heard(service) != Some(now) {
                 continue;
             }
             let signal = memory.service_now(service);
@@ -129,7 +129,7 @@ mod tests {
             let queue_delay = wait_ms.map(Nanos::from_millis);
             let services = [ServiceSignal { utilization, queue_delay, served_per_s }];
             memory.take(now, 1, 1, &Observation { services: &services, apis: &[] });
-            overload.look(now, &topology, &memory, &at, Nanos::from_secs(3));
+            overload.look(now, &topology, &memory, &at, Nanos::from_secs(3), Nanos::from_secs(60));
             overload.is(ServiceId(0))
         };
         signals.iter().map(&mut look).collect()

@@ -10,7 +10,7 @@ use plimsoll_core::Nanos;
 use crate::topology::ApiId;
 
 /// Steps that are remembered.
-const STEPS: usize = 64;
+pub(super) const STEPS: usize = 64;
 /// Times that are tried, spread evenly over those that it may be.
 const TRIED: u32 = 5;
 /// What is told more seldom than steps are, by this factor, is not of the last step.
@@ -49,6 +49,11 @@ impl Past {
             (at(end.since(since)), at(end))
         };
         (0..tried).map(time).filter(|(begin, end)| begin < end)
+    }
+
+    /// When a time begins and ends.
+    pub fn between(&self, (begin, end): (usize, usize)) -> (Nanos, Nanos) {
+        (self.steps[begin].0, self.steps[end].0)
     }
 
     /// What entered of an API a second in a time.

@@ -12,7 +12,7 @@ use crate::observation::ServiceSignal;
 use crate::topology::{ApiId, OwnTime};
 
 use super::costs::{Costs, Sample};
-use super::untold::Untold;
+use super::untold::{Came, Untold};
 
 /// A service that is busier than this may as well be full: more would not show.
 pub(super) const FULL: f64 = 0.98;
@@ -59,7 +59,9 @@ pub(super) struct Seen<'a> {
     pub own_times: &'a [OwnTime],
     /// in all.
     pub expected_per_s: f64,
-    /// The flows in each of the times of which it may be how busy it is said to be, the latest first; the same again where that is the last step.
+    /// The times of which it may be how busy it is said to be, the latest first, and the flows in each.
+    pub times: &'a [(Nanos, Nanos)],
+    /// See there.
     pub past: &'a [f64],
     /// Whether what was admitted also came: nothing else on the way held much of it up.
     pub settled: bool,
@@ -304,20 +306,25 @@ impl Service {
         mean * self.calls() * flows.iter().sum::<f64>()
     }
 
-    /// Of the times that may be told of, those in which the least load and the most came, and how much that was.
-    fn least_and_most<'a>(&mut self, seen: &Seen<'a>) -> [(f64, &'a [f64]); 2] {
-        let (latest, others) = seen.past.split_at(seen.flows.len());
-        let [mut least, mut most] = [(self.load(latest), latest); 2];
-        for flows in others.chunks_exact(seen.flows.len()) {
-            let one = (self.load(flows), flows);
-            if one.0 < least.0 {
-                least = one;
-            }
-            if one.0 > most.0 {
-                most = one;
-            }
-        }
-        [least, most]
+    /// Of the times that may be told of, those in which it was the least busy and the most, by what came.
+    fn least_and_most<'a>(&mut self, seen: &Seen<'a>) -> [(Came, &'a [f64]); 2] {
+        let mut came =
+            seen.times.iter().zip(seen.past.chunks_exact(seen.flows.len())).map(|(time, flows)| {
+                let load = self.load(flows);
+                // By what is known now: costs may have been learned since.
+                let busy = self.untold.between(time.0, time.1).filter(|came| came.load > 0.0);
+                let busy = busy.map_or(load, |came| came.busy * load / came.load);
+                (Came { load, busy }, flows)
+            });
+        let first = came.next().unwrap_or_else(|| {
+            let load = 0.0;
+            (Came { load, busy: load }, seen.flows)
+        });
+        came.fold([first; 2], |[least, most], one| {
+            let busy = |of: &(Came, _)| of.0.busy;
+            let least = if busy(&one) < busy(&least) { one } else { least };
+            [least, if busy(&one) > busy(&most) { one } else { most }]
+        })
     }
 
     /// Learns where nobody counts what is served.
@@ -338,12 +345,14 @@ impl Service {
                 take((1.0 + growth).max(0.05), seen.flows);
             }
             // What is worked on is what comes, unless some of it came before. Where it is not known when that was, what fits any of the times
-            // says nothing new.
+            // says nothing new; nor does it that all were busy for a part of one, of how much came then.
             (Some(utilization), _) if !full && !waited && seen.settled => {
-                if utilization >= most || is_new {
+                if is_new || most.busy <= 0.0 {
                     take(utilization, all);
-                } else if utilization <= least {
-                    take(utilization, fewest);
+                } else if utilization >= most.busy {
+                    take(utilization * most.load / most.busy, all);
+                } else if utilization <= least.busy && !least.is_capped() {
+                    take(utilization * least.load / least.busy, fewest);
                 }
             }
             // All are busy, nobody knows the queue, and by what is known there is none. More costs than was known, if no more comes than
@@ -351,7 +360,7 @@ impl Service {
             (Some(utilization), _)
                 if full && self.wait_s.is_none() && !self.untold.explains(seen.now, seconds) =>
             {
-                if self.full > 0 && most < 1.1 {
+                if self.full > 0 && most.load < 1.1 {
                     self.costs.grow(MORE);
                 } else if seen.expected_per_s >= self.expected {
                     self.costs.at_least(utilization / all.iter().sum::<f64>(), all.iter().copied());

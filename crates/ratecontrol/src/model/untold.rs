@@ -1,9 +1,14 @@
 //! The queue of a service where nobody tells it: reckoned from what came and what the service can do.
 //!
 //! That all workers are busy says nothing of how much waits for them, and latencies tell of it only when those are answered who have waited.
-//! But what came beyond what can be done waits, until as much less came.
+//! But what came beyond what can be done waits, until as much less came. So it is known, too, how busy the service must have been at any time,
+//! which is less than what came where that was too much, and more where something waited.
+
+use std::collections::VecDeque;
 
 use plimsoll_core::Nanos;
+
+use super::past::STEPS;
 
 /// For so long after those were answered who have waited, latencies tell of it still.
 const TELLS: Nanos = Nanos::from_millis(1_500);
@@ -13,10 +18,28 @@ const LONGEST_S: f64 = 2.0;
 const LONGEST: f64 = 20.0;
 /// What is less than this, in seconds, is chance.
 const CHANCE_S: f64 = 0.1;
+/// See [`Came::is_capped`].
+const CAPPED: f64 = 1.01;
+
+/// How much came in a time, and how busy that must have kept the service, both in parts of what can be done.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Came {
+    pub load: f64,
+    pub busy: f64,
+}
+
+impl Came {
+    /// Whether more came than could be done, so that how busy the service was says less than all of it.
+    pub fn is_capped(&self) -> bool {
+        self.load > CAPPED * self.busy
+    }
+}
 
 /// A queue as it is reckoned.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Untold {
+    /// The sums of both by the end of each step, the last steps only, in seconds.
+    steps: VecDeque<(Nanos, Came)>,
     wait_s: f64,
     /// When it was last more than chance.
     was: Nanos,
@@ -37,6 +60,17 @@ impl Untold {
 
     /// Takes in that for some time so much came, in parts of what can be done.
     pub fn go_on(&mut self, now: Nanos, load: f64, seconds: f64) {
+        let Came { load: came, busy } = self.steps.back().map(|(_, sums)| *sums).unwrap_or_default();
+        let sums =
+            Came { load: came + load * seconds, busy: busy + (self.wait_s + load * seconds).min(seconds) };
+        if self.steps.len() >= STEPS {
+            self.steps.pop_front();
+        }
+        self.steps.push_back((now, sums));
+        self.wait(now, load, seconds);
+    }
+
+    fn wait(&mut self, now: Nanos, load: f64, seconds: f64) {
         let most_s = LONGEST_S.max(LONGEST * self.patience_s);
         self.wait_s = (self.wait_s + (load - 1.0) * seconds).clamp(0.0, most_s);
         if self.wait_s > CHANCE_S {
@@ -51,7 +85,19 @@ impl Untold {
     /// There was none at the beginning of some time, as not all were busy all the time.
     pub fn begin(&mut self, now: Nanos, load: f64, seconds: f64) {
         self.wait_s = 0.0;
-        self.go_on(now, load, seconds);
+        self.wait(now, load, seconds);
+    }
+
+    /// What came from the end of one step to that of another; nothing where that is not known.
+    pub fn between(&self, begin: Nanos, end: Nanos) -> Option<Came> {
+        let at = |time: Nanos| {
+            let place = self.steps.binary_search_by_key(&time, |&(at, _)| at).ok()?;
+            Some(self.steps[place].1)
+        };
+        let (before, after, seconds) = (at(begin)?, at(end)?, end.since(begin).as_secs_f64());
+        let part = |before: f64, after: f64| (after - before) / seconds;
+        (seconds > 0.0)
+            .then(|| Came { load: part(before.load, after.load), busy: part(before.busy, after.busy) })
     }
 
     /// Whether it explains that all are busy, where that is told every so many seconds: it may be of the time before the last.
@@ -101,5 +147,22 @@ mod tests {
         assert_eq!(go_on(&mut queue, 100.0, 5), 4.0);
         queue.begin(Nanos::from_secs(60), 1.2, 1.0);
         assert!((queue.wait_s - 0.2).abs() < 1e-9);
+    }
+
+    #[test]
+    fn how_busy_a_service_was_is_not_how_much_came() {
+        let mut queue = Untold::default();
+        queue.aim(0.1, 0.9, 2.0);
+        let at = |quarter: u64| Nanos::from_millis(250 * quarter);
+        for (quarter, load) in (1..).zip([0.5, 0.5, 3.0, 0.5, 0.5, 0.5]) {
+            queue.go_on(at(quarter), load, 0.25);
+        }
+        let between = |begin, end| queue.between(at(begin), at(end)).unwrap();
+        assert_eq!(between(1, 2), Came { load: 0.5, busy: 0.5 });
+        // The third quarter of a second alone was more than enough; half of the rest of the time it went on with what had waited.
+        assert_eq!(between(1, 3), Came { load: 1.75, busy: 0.75 });
+        assert!(between(1, 3).is_capped() && !between(3, 5).is_capped());
+        assert_eq!(between(3, 5), Came { load: 0.5, busy: 1.0 });
+        assert_eq!((queue.between(at(0), at(3)), queue.between(at(3), at(3))), (None, None));
     }
 }
