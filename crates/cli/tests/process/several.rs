@@ -63,7 +63,7 @@ impl Fleet {
             let mut caps = BTreeMap::from([(parent, first_cap)]);
             while goes_on.load(SeqCst) {
                 for pid in noted(&notes).into_values() {
-                    caps.entry(pid).or_insert_with(|| CpuCap::new(0.2).unwrap());
+                    caps.entry(pid).or_insert_with(|| CpuCap::new(0.3).unwrap());
                 }
                 caps.iter().for_each(|(pid, cap)| cap.hold(*pid).unwrap());
                 std::thread::sleep(Duration::from_millis(20));
@@ -183,7 +183,7 @@ fn pool(admin: SocketAddr) -> Option<Value> {
 
 #[test]
 fn sentries_come_with_the_load_share_the_servers_and_go_with_it() {
-    let cap = match CpuCap::new(0.2) {
+    let cap = match CpuCap::new(0.3) {
         Ok(cap) => cap,
         // Without, a sentry would have to be given a whole core's load.
         Err(why) => return eprintln!("SKIPPED: {why}"),
