@@ -28,7 +28,7 @@ step() {
 }
 
 # What comes from afar: it is fetched while the compiler has the CPUs.
-afar=(bpf servers databases etcd otel training sdks) preparing=
+afar=(bpf servers databases etcd otel sdks) preparing=
 
 # prepare: under --all, begins to install what is missing of that. One after the other, as apt takes one at a time; what fails is tried
 # again, and told of, by the step that needs it.
@@ -40,12 +40,13 @@ prepare() {
   preparing=$!
 }
 
-# compile_ahead: begins to compile what later steps want, with what others leave of the processors: tests wait for most of their time. What fails
-# is told of by the step that wants it.
+# compile_ahead: begins to compile what later steps want, with what others leave of the processors: tests wait for most of their time. One after
+# the other, as cargo has them wait for each other. What fails is told of by the step that wants it.
 compile_ahead() {
   (
     chrt --idle --pid 0 $BASHPID
     "${release[@]}"
+    with training true
     with cargo-fuzz "${fuzzing[@]}" 0
     "${documentation[@]}"
   ) >/dev/null 2>&1 &
@@ -175,10 +176,15 @@ script() {
   return "$code"
 }
 
-# cases: every case that there is but the heavy ones, in its quick form, with the agent. Fails where the agent ends another than the culprit, task or request, or does not end that one, or where requests are dropped.
+# httpd_module: builds that of these sources, by which its tests go wherever another is installed.
+httpd_module() {
+  make -s -C sdk/httpd PROFILE=dev BUILD="$PWD/target/httpd" && export PLIMSOLL_HTTPD_MODULE="$PWD/target/httpd/mod_plimsoll.so"
+}
+
+# cases: every case that there is but the heavy ones, and that of the module for httpd where it was built, in its quick form, with the agent. Fails where the agent ends another than the culprit, task or request, or does not end that one, or where requests are dropped.
 cases() {
   local name code=0
-  for name in $(./target/release/plimsoll case list --json | python3 -c 'import json, sys; print(*(c["case"] for c in json.load(sys.stdin)["cases"] if not c["heavy"]))'); do
+  for name in $(./target/release/plimsoll case list --json | python3 -c 'import json, sys; print(*(c["case"] for c in json.load(sys.stdin)["cases"] if not c["heavy"]))') ${PLIMSOLL_HTTPD_MODULE:+c9}; do
     # A machine that is shared may have been busy with something else.
     if ./target/release/plimsoll case run "$name" --quick --remedy plimsoll || { again+=("case $name"); ./target/release/plimsoll case run "$name" --quick --remedy plimsoll; }; then
       echo "case $name ok"

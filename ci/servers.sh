@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The servers and tools that are not ours and that the checks run the sentry beside.
 #   ci/servers.sh check       exit 0 if all are here, but for databases and etcd; names what is missing
-#   ci/servers.sh databases   exit 0 if PostgreSQL, MariaDB, and php-fpm with an Apache httpd are here, which the tests overload
+#   ci/servers.sh databases   exit 0 if PostgreSQL, MariaDB, and an Apache httpd with PHP, in it and beside it, are here, which the tests overload
 #   ci/servers.sh install     apt and go; stops what apt starts
 set -uo pipefail
 export PATH="$PATH:$(go env GOPATH 2>/dev/null)/bin"
@@ -22,7 +22,7 @@ have_mariadb() {
 }
 
 have_php() {
-  [ -x /usr/sbin/apache2 ] && compgen -G '/usr/sbin/php-fpm*'
+  [ -x /usr/sbin/apache2 ] && compgen -G '/usr/sbin/php-fpm*' && compgen -G '/usr/lib/apache2/modules/libphp*'
 }
 
 case ${1:-check} in
@@ -45,7 +45,7 @@ case ${1:-check} in
     done
     have_postgresql >/dev/null || packages+=(postgresql)
     have_mariadb >/dev/null || packages+=(mariadb-server)
-    have_php >/dev/null || packages+=(apache2 php-fpm)
+    have_php >/dev/null || packages+=(apache2 php-fpm libapache2-mod-php)
     command -v etcd >/dev/null || packages+=(etcd-server)
     if [ ${#packages[@]} -gt 0 ]; then
       $sudo apt-get update -qq

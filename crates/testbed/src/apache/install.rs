@@ -1,5 +1,6 @@
 //! Where httpd, PHP and our module are on this machine, and as whom workers run.
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,8 +13,9 @@ use crate::installed::is_skipped;
 const PROGRAMS: &str = "/usr/sbin";
 const HTTPD: &str = "/usr/sbin/apache2";
 const MODULES: &str = "/usr/lib/apache2/modules";
-/// Ours.
+/// Ours, and what names another one than that which is installed: that of these sources, say.
 const MODULE: &str = "mod_plimsoll.so";
+const NAMES_MODULE: &str = "PLIMSOLL_HTTPD_MODULE";
 /// Who answers requests, where this program may choose.
 const USER: &str = "www-data";
 /// What to do where something is missing.
@@ -46,7 +48,8 @@ pub(super) fn module(name: &str) -> PathBuf {
 
 /// Our module.
 pub(super) fn ours() -> Result<PathBuf, String> {
-    let module = Path::new(MODULES).join(MODULE);
+    let named = env::var_os(NAMES_MODULE).map(PathBuf::from);
+    let module = named.unwrap_or_else(|| Path::new(MODULES).join(MODULE));
     let missing = || format!("our module for httpd is not on this machine: install it with `{GET_MODULE}`");
     if module.exists() { Ok(module) } else { Err(missing()) }
 }

@@ -12,7 +12,7 @@ use plimsoll_simulator::reproduce::findings::{Findings, Row};
 use super::bed::{Entry, Signals, has_prometheus};
 use super::course::{Course, Ran, Strain};
 use super::scene::Scene;
-use super::{ENTRIES, MODEL, runs};
+use super::{ENTRIES, MODEL, OURS, runs};
 
 const BOUTIQUE: &str = include_str!("../../../../../paper/topfull/online-boutique.toml");
 /// The paper's API 1 to 4, from the most important one on (section 6.2).
@@ -46,7 +46,7 @@ pub fn fig8(settings: Settings) -> Result<Findings, String> {
     let ran = runs(&scene, &ENTRIES, &course, settings.seed)?;
     let goodput: Vec<f64> = ran.iter().map(|ran| ran.goodput(&scene, from, to).iter().sum()).collect();
     let (ours, strain) = (goodput[goodput.len() - 1], worst(&ran));
-    let others = goodput[..goodput.len() - 1].iter().copied().fold(0.0, f64::max);
+    let others = goodput[..goodput.len() - OURS].iter().copied().fold(0.0, f64::max);
     let mut rows = vec![
         strain.judge(Row::no_less("model: goodput, of the optimum", SHARE, ours / best)),
         strain.judge(Row::no_less("model: goodput, of the best of the others", 1.0, ours / others)),

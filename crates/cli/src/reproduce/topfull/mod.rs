@@ -28,9 +28,15 @@ use bed::{Entry, Signals};
 use course::{Course, Ran};
 use scene::Scene;
 
-/// What stands at the entry, in the order in which it is compared.
-const ENTRIES: [Entry; 4] =
-    [Entry::Open, Entry::Held("mimd", Signals::Queues), Entry::Held("topfull-bw", Signals::Queues), MODEL];
+/// What stands at the entry, in the order in which it is compared: what ours are held against, and ours, the default last.
+const ENTRIES: [Entry; 5] = [
+    Entry::Open,
+    Entry::Held("mimd", Signals::Queues),
+    Entry::Held("topfull-bw", Signals::Queues),
+    Entry::Held("learned", Signals::Queues),
+    MODEL,
+];
+const OURS: usize = 2;
 /// The default.
 const MODEL: Entry = Entry::Held("model", Signals::Queues);
 
