@@ -51,7 +51,7 @@ def report(record, study, again, converge):
         runs, within_s = converge["fleets"] * len(rows), rows[0]["within_s"]
         for key, what in (("within", f"steady within {within_s:g} s after a change"), ("brief", "overshoot of at most a second")):
             count = sum(row[key] for row in rows)
-            record.target(f"{what}, told as by {telemetry}, runs", runs, count, count == runs)
+            record.target(f"{what}, told as by {telemetry}, of {runs} runs", f"{runs}", f"{count}", count == runs)
 
     columns = ["share of the optimum: mean", "5th percentile", "median", "goodput of all, of the optimum", "never steady"]
     for found, caption in ((study, ""), (again, ", of others")):
