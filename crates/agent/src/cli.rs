@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use plimsoll_sentry::cli::verified;
 use plimsoll_sentry::{config_file, logging};
 
 use crate::run::{Options, run as run_agent};
@@ -38,16 +39,7 @@ pub fn run(args: Args) -> ExitCode {
 
 /// `plimsoll verify`, where the record is the agent's: shows it to fresh relievers.
 pub fn verify(record: &Path) -> ExitCode {
-    match verify::verify(record) {
-        Ok(summary) => {
-            println!("{}", serde_json::json!(summary));
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    verified(verify::verify(record))
 }
 
 /// Whether a file is a record of the agent's.

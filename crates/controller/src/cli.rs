@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use plimsoll_sentry::cli::verified;
 use plimsoll_sentry::{config_file, logging};
 
 use crate::record;
@@ -44,16 +45,7 @@ pub fn run(args: Args) -> ExitCode {
 
 /// `plimsoll verify`, where the record is a controller's: shows it to fresh ones.
 pub fn verify(record: &Path) -> ExitCode {
-    match record::verify(record) {
-        Ok(summary) => {
-            println!("{}", serde_json::json!(summary));
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    verified(record::verify(record))
 }
 
 /// Whether a file is a record of a controller's.

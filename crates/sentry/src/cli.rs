@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use serde::Serialize;
 
 use crate::share::Share;
 use crate::supervisor::Options;
@@ -84,12 +85,13 @@ pub fn run(command: Command) -> ExitCode {
         }
         Command::Check(args) => check(&args),
         Command::Explain(args) => explain::run(&args),
-        Command::Verify(args) => verify(&args),
+        Command::Verify(args) => verified(replay::replay(&args.file)),
     }
 }
 
-fn verify(args: &VerifyArgs) -> ExitCode {
-    match replay::replay(&args.file) {
+/// What to say of a record that was put to fresh deciders, and to exit with.
+pub fn verified(record: Result<impl Serialize, String>) -> ExitCode {
+    match record {
         Ok(summary) => {
             println!("{}", serde_json::json!(summary));
             ExitCode::SUCCESS

@@ -240,6 +240,20 @@ impl<A: Adapter> Server<A> {
         Ok(adapter)
     }
 
+    async fn look_around(&mut self, scene: &mut Scene) -> Result<Nanos, String> {
+        let mut adapter = match self.adapter.take() {
+            Some(adapter) => adapter,
+            None => self.connect().await?,
+        };
+        let now = self.look_through(&mut adapter, scene).await?;
+        // Only one that answered is kept: after an error nobody knows what state it is in.
+        self.adapter = Some(adapter);
+        if A::RESERVES && !self.suspicious {
+            self.reserve.see_to(&self.target, ours::now()).await;
+        }
+        Ok(now)
+    }
+
     async fn look_through(&mut self, adapter: &mut A, scene: &mut Scene) -> Result<Nanos, String> {
         let since = self.last.unwrap_or(Stamp::EARLIEST);
         let glance = Glance { now: ours::now(), since, suspicious: self.suspicious };
@@ -322,20 +336,9 @@ impl<A: Adapter> Server<A> {
 
 impl<A: Adapter> Source for Server<A> {
     async fn look(&mut self, scene: &mut Scene) -> Result<Nanos, Trouble> {
+        let looked = self.look_around(scene).await;
         // Whatever a server says back, a password goes no further.
-        let dsn = self.settings.dsn.clone();
-        let trouble = |why: String| Trouble::passing(without_password(dsn.reveal(), why));
-        let mut adapter = match self.adapter.take() {
-            Some(adapter) => adapter,
-            None => self.connect().await.map_err(trouble)?,
-        };
-        let now = self.look_through(&mut adapter, scene).await.map_err(trouble)?;
-        // Only one that answered is kept: after an error nobody knows what state it is in.
-        self.adapter = Some(adapter);
-        if A::RESERVES && !self.suspicious {
-            self.reserve.see_to(&self.target, ours::now()).await;
-        }
-        Ok(now)
+        looked.map_err(|why| Trouble::passing(without_password(self.settings.dsn.reveal(), why)))
     }
 
     fn judged(&mut self, state: Standing, exact: bool) -> Duration {

@@ -316,10 +316,7 @@ impl Service {
                 let busy = busy.map_or(load, |came| came.busy * load / came.load);
                 (Came { load, busy }, flows)
             });
-        let first = came.next().unwrap_or_else(|| {
-            let load = 0.0;
-            (Came { load, busy: load }, seen.flows)
-        });
+        let first = came.next().unwrap_or((Came::default(), seen.flows));
         came.fold([first; 2], |[least, most], one| {
             let busy = |of: &(Came, _)| of.0.busy;
             let least = if busy(&one) < busy(&least) { one } else { least };
