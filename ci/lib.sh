@@ -111,6 +111,15 @@ have_otel() { ci/otel/telemetry.py check; }
 install_otel() { ci/otel/telemetry.py install; }
 have_training() { ci/training.sh check; }
 install_training() { ci/training.sh install; }
+# By the release build, which knows where they belong and how to get them.
+have_search() { ! ./target/release/plimsoll case list 2>&1 >/dev/null | grep -E 'there is no (OpenSearch|Elasticsearch|Solr|Java)'; }
+install_search() {
+  command -v mvn >/dev/null || ci/sdk.sh install || return
+  local command
+  ./target/release/plimsoll case list 2>&1 >/dev/null | sed -n 's/.*: get it with `\(mkdir .*\)`, or say in .*/\1/p' | while read -r command; do
+    bash -c "$command" || bash -c "$command" || return
+  done
+}
 have_sdks() { ci/sdk.sh check; }
 install_sdks() { ci/sdk.sh install; }
 
@@ -181,10 +190,14 @@ httpd_module() {
   make -s -C sdk/httpd PROFILE=dev BUILD="$PWD/target/httpd" && export PLIMSOLL_HTTPD_MODULE="$PWD/target/httpd/mod_plimsoll.so"
 }
 
-# cases: every case that there is but the heavy ones, and that of the module for httpd where it was built, in its quick form, with the agent. Fails where the agent ends another than the culprit, task or request, or does not end that one, or where requests are dropped.
+# cases light|heavy: every case of that kind, in its quick form, with the agent; that of the module for httpd, which is a heavy one, among the light
+# ones where it was built. Fails where the agent ends another than the culprit, task or request, or does not end that one, or where requests are dropped.
 cases() {
-  local name code=0
-  for name in $(./target/release/plimsoll case list --json | python3 -c 'import json, sys; print(*(c["case"] for c in json.load(sys.stdin)["cases"] if not c["heavy"]))') ${PLIMSOLL_HTTPD_MODULE:+c9}; do
+  local name names code=0
+  names=$(./target/release/plimsoll case list --json | python3 -c 'import json, sys
+kind, module = sys.argv[1] == "heavy", sys.argv[2]
+print(*(c["case"] for c in json.load(sys.stdin)["cases"] if (c["heavy"] and c["case"] != module) == kind))' "$1" "${PLIMSOLL_HTTPD_MODULE:+c9}")
+  for name in $names; do
     # A machine that is shared may have been busy with something else.
     if ./target/release/plimsoll case run "$name" --quick --remedy plimsoll || { again+=("case $name"); ./target/release/plimsoll case run "$name" --quick --remedy plimsoll; }; then
       echo "case $name ok"
@@ -193,6 +206,13 @@ cases() {
     fi
   done
   return $code
+}
+
+# search_engines: the agent's tests with real nodes, one after the other, as each takes a gigabyte.
+search_engines() {
+  PLIMSOLL_REQUIRE_SEARCH=1 cargo test --workspace --locked --features "$features" -p plimsoll-agent --lib -- --ignored --test-threads 1 search:: 2>&1 |
+    tee "$work/search.log" | tail -n 40
+  [ "${PIPESTATUS[0]}" -eq 0 ] && grep -q '^test .*conforms.* ok$' "$work/search.log"
 }
 
 # lean: the release build is without kubernetes and etcd, and says so to who asks for them; the tests are built with both.

@@ -22,12 +22,13 @@ ABOUT = (
     "can do twice as much. Every signal changes in every step, and one service in a hundred is slow by turns. A figure is "
     "the median over 200 steps, in CPU time. Spans: messages of 8,184 spans in traces of 11, six services, 20 APIs; read and learnt from, by "
     "themselves (`cargo bench --bench spans`) and by the whole receiver over OTLP/gRPC on a socket (`cargo run --example flood`, 20 s), per second "
-    "of CPU time of its thread. Of what is more than its memory is for, whole traces are left out."
+    "of CPU time of its thread; and once more where every request is of an API that nobody has ever seen. Of what is more than its memory is for, whole traces are left out."
 )
 FEATURES = ["--workspace", "--features", "kubernetes,etcd"]
 MOST_MS, LEAST_PER_S, MOST_MIB = 20.0, 200_000, 256
 # The paper's case, section 6.4: 15,000 services and 1,000 clusters.
 LARGE = 15_001
+FLOODS = {"flood": [], "a flood of names": ["distinct"]}
 READINGS = {"generated types, read": "read by generated types, nothing learnt", "ours, read and learnt": "read and learnt",
             "ours, unpacked, read and learnt": "unpacked (gzip), read and learnt"}
 
@@ -45,7 +46,8 @@ def main():
         with Bystanders() as others:
             runs = [json.loads(line) for line in said([step, "--json", *([] if chosen.quick else ["--bench"])]).splitlines()]
             runs += readings(spans, chosen.quick)
-            runs.append({"what": "flood", **json.loads(said([flood, "2" if chosen.quick else "20"]))})
+            for what, words in FLOODS.items():
+                runs.append({"what": what, **json.loads(said([flood, "2" if chosen.quick else "20", *words]))})
         raw += [dict(run, round=round, others_cpu_pct=others.cpu_pct) for run in runs]
     report(record, raw)
     record.finish(raw)
@@ -63,10 +65,11 @@ def report(record, raw):
             took_ms = middle([run["p50_us"] / 1e3 for run in runs])
             what = f"a step of `{controller}`, {services:,} services, {apis:,} APIs, {clusters(runs)} clusters, ms"
             record.target(what, f"<= {MOST_MS:g}", f"{took_ms:.1f}", took_ms <= MOST_MS)
-    floods = [run for run in raw if run.get("what") == "flood"]
-    per_s, mib = middle([run["spans_per_cpu_s"] for run in floods]), max(run["peak_rss_mib"] for run in floods)
-    record.target("spans a second of CPU time, over a socket", f">= {LEAST_PER_S:,}", f"{per_s:,.0f}", per_s >= LEAST_PER_S)
-    record.target("the most memory meanwhile, sender included, MiB", f"<= {MOST_MIB}", mib, mib <= MOST_MIB)
+    floods = {what: [run for run in raw if run.get("what") == what] for what in FLOODS}
+    for what, runs in floods.items():
+        per_s, mib = middle([run["spans_per_cpu_s"] for run in runs]), max(run["peak_rss_mib"] for run in runs)
+        record.target(f"{what}: spans a second of CPU time, over a socket", f">= {LEAST_PER_S:,}", f"{per_s:,.0f}", per_s >= LEAST_PER_S)
+        record.target(f"{what}: the most memory meanwhile, sender included, MiB", f"<= {MOST_MIB}", mib, mib <= MOST_MIB)
 
     rows = []
     for (controller, services, apis), runs in cases.items():
@@ -79,15 +82,18 @@ def report(record, raw):
     rows = []
     for name, what in READINGS.items():
         rows.append([what, spread([run["spans_per_s"] / 1e6 for run in raw if run.get("what") == name])])
-    rows.append(["over a socket, the receiver's thread", spread([run["spans_per_cpu_s"] / 1e6 for run in floods])])
+    for what, runs in floods.items():
+        rows.append([f"{what}: over a socket, the receiver's thread", spread([run["spans_per_cpu_s"] / 1e6 for run in runs])])
     record.table("Spans", ["", "million spans a second"], rows)
+    told = {
+        "million spans sent": ("spans", 1e-6, 1), "part of the traces that was learnt from": ("taken_share", 1, 2),
+        "APIs learnt": ("apis", 1, 0), "most memory of the process, MiB": ("peak_rss_mib", 1, 0),
+    }
     rows = [
-        ["million spans sent", spread([run["spans"] / 1e6 for run in floods], 1)],
-        ["part of the traces that was learnt from", spread([run["taken_share"] for run in floods])],
-        ["APIs learnt", spread([run["apis"] for run in floods], 0)],
-        ["most memory of the process, MiB", spread([run["peak_rss_mib"] for run in floods], 0)],
+        [name, *(spread([run[key] * factor for run in runs], digits) for runs in floods.values())]
+        for name, (key, factor, digits) in told.items()
     ]
-    record.table("The flood", ["", "a run"], rows)
+    record.table("The floods", ["", *floods], rows)
 
 
 def clusters(runs):

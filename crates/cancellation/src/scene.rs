@@ -135,6 +135,9 @@ pub struct Scene {
     pub finished_ns: u64,
 }
 
+/// What a number in a scene is at most.
+const MOST: u64 = 1 << 50;
+
 impl Scene {
     /// Empties it, to be filled anew; memory is kept.
     pub fn clear(&mut self) {
@@ -144,6 +147,26 @@ impl Scene {
         self.finished.clear();
         self.unseen.clear();
         self.finished_ns = 0;
+    }
+
+    /// Cuts off what cannot be, as whoever is watched may lie: sums of what is in a scene stay far from the end of their numbers. Of times it is 13
+    /// days, and whatever has been held for so long has been held for long enough.
+    pub fn bound(&mut self) {
+        let cut = |numbers: &mut [&mut u64]| {
+            numbers.iter_mut().for_each(|number| **number = (**number).min(MOST));
+        };
+        for Resource { capacity, gets, slows, delay_ns, use_ns, ended, ended_ns, kind: _ } in
+            &mut self.resources
+        {
+            cut(&mut [capacity, gets, slows, delay_ns, use_ns, ended, ended_ns]);
+        }
+        for Use { held, held_ns, used, recent, waiting_ns, task: _, resource: _ } in &mut self.uses {
+            cut(&mut [held, held_ns, used, recent, waiting_ns]);
+        }
+        for (took_ns, count) in self.finished.iter_mut().chain(&mut self.unseen) {
+            cut(&mut [took_ns, count]);
+        }
+        cut(&mut [&mut self.finished_ns]);
     }
 
     /// How many requests ended since the last look.

@@ -145,8 +145,8 @@ impl Unended {
                 let resource = used.resource as usize;
                 let place = places.get(resource).copied().unwrap_or(NOWHERE);
                 if let Some(amount) = taken.of.get_mut(place) {
-                    *amount += used.recent;
-                    done[resource].not_yet += used.recent as i64;
+                    *amount = amount.saturating_add(used.recent);
+                    done[resource].not_yet = done[resource].not_yet.saturating_add_unsigned(used.recent);
                 }
             }
         }
@@ -155,10 +155,10 @@ impl Unended {
             if !is_there && !was_cancelled(task) {
                 for (&resource, &amount) in not_held.iter().zip(&taken.of) {
                     let done = &mut done[resource];
-                    done.not_yet -= amount as i64;
+                    done.not_yet = done.not_yet.saturating_sub_unsigned(amount);
                     if taken.is_request && amount > far_above[resource] {
                         done.far += 1;
-                        done.far_amount += amount;
+                        done.far_amount = done.far_amount.saturating_add(amount);
                     }
                 }
             }

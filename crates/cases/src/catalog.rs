@@ -34,7 +34,9 @@ const FILES: &[(&str, &str)] = files! {
     "c21"
     "c22"
     "c23"
+    "c24"
     "c25"
+    "c26"
 };
 
 /// Their names.
@@ -68,10 +70,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_case_reads_and_names_whom_to_end() {
+    fn every_case_reads_and_names_whom_to_end_but_those_in_which_nobody_is_to_blame() {
         for name in names() {
             let case = find(name).unwrap_or_else(|e| panic!("{e}"));
-            assert!(case.culprit.is_some() && !case.task.0.is_empty(), "{name}");
+            let has_culprit = !["c24", "c26"].contains(&name);
+            assert!(case.culprit.is_some() == has_culprit && !case.task.0.is_empty(), "{name}");
         }
         let error = find("c99").unwrap_err();
         assert!(error.starts_with("there is no case `c99`; write one of c1, "), "{error}");

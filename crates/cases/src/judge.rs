@@ -162,25 +162,32 @@ impl Judged {
         self.acted_s = first.zip(self.missed_s).map(|(first_s, missed_s)| first_s - trigger_s - missed_s);
     }
 
-    /// What must hold with an agent and does not, in words.
-    pub fn falls_short(&self) -> Vec<String> {
-        let mut short = self.harms();
-        short.extend(slow(self.throughput_norm, self.p99_norm_without_2s, self.acted_s));
+    /// What must hold with an agent and does not, in words. Where there is no culprit, too much is asked of the server, which an agent can do nothing
+    /// about: all it must do then is leave everybody alone.
+    pub fn falls_short(&self, culprit: Option<&str>) -> Vec<String> {
+        let mut short = self.harms(culprit);
+        if culprit.is_some() {
+            short.extend(slow(self.throughput_norm, self.p99_norm_without_2s, self.acted_s));
+        }
         short
     }
 
     /// What an agent has done that it must not, or has left undone, however busy the machine: by this, not by how fast it was, a run fails.
-    pub fn harms(&self) -> Vec<String> {
+    pub fn harms(&self, culprit: Option<&str>) -> Vec<String> {
         let mut harms = Vec::new();
-        if !self.right {
-            harms.push("another task than the culprit was ended, or the culprit was not".to_owned());
+        match culprit {
+            _ if self.right => {}
+            Some(_) => {
+                harms.push("another task than the culprit was ended, or the culprit was not".to_owned());
+            }
+            None => harms.push("a task was ended, and nobody is to blame".to_owned()),
         }
         match self.requests_ended {
             0 => {}
             1 => harms.push("a request was ended that had done nothing".to_owned()),
             ended => harms.push(format!("{ended} requests were ended that had done nothing")),
         }
-        if self.dropped_pct >= DROPPED_PCT {
+        if self.dropped_pct >= DROPPED_PCT && culprit.is_some() {
             harms.push(format!("{:.3} % of requests dropped, of {DROPPED_PCT} %", self.dropped_pct));
         }
         harms
@@ -301,7 +308,8 @@ mod tests {
         // Two of the hundred that came within a second are late at 4.06 s.
         assert_eq!((judged.missed_s, judged.recovery_s), (Some(0.06), Some(0.24)));
         assert!((judged.action_s.unwrap() - 0.14).abs() < 1e-9);
-        assert!(judged.falls_short().is_empty(), "{:?}", judged.falls_short());
+        let short = judged.falls_short(Some("reprice"));
+        assert!(short.is_empty(), "{short:?}");
         assert_eq!(judged.acted_s, None, "no agent has said so");
         let said = Cancelled {
             at_s: 4.58,
@@ -312,7 +320,7 @@ mod tests {
         };
         let mut late = Judged { cancelled: vec![said], ..judged };
         late.tell_action(4.0);
-        assert_eq!(late.falls_short(), ["first action after 0.52 s of 0.5"]);
+        assert_eq!(late.falls_short(Some("reprice")), ["first action after 0.52 s of 0.5"]);
     }
 
     #[test]
@@ -324,8 +332,9 @@ mod tests {
         let judged = judge(&case, &plan(), Some(Remedy::None), &bad, &run(0, None));
         assert_eq!((judged.right, judged.requests_ended, judged.recovery_s), (false, 1, None));
         assert!((judged.dropped_pct - 0.2).abs() < 1e-9);
-        assert_eq!(judged.falls_short().len(), 4, "{:?}", judged.falls_short());
-        assert_eq!(judged.harms().len(), 3, "{:?}", judged.harms());
+        let culprit = Some("reprice");
+        assert_eq!(judged.falls_short(culprit).len(), 4, "{:?}", judged.falls_short(culprit));
+        assert_eq!(judged.harms(culprit).len(), 3, "{:?}", judged.harms(culprit));
     }
 
     #[test]
@@ -336,9 +345,24 @@ mod tests {
         let judged = judge(&case, &plan(), Some(Remedy::Plimsoll), &harmed, &run(0, None));
         assert!(judged.right);
         assert_eq!(
-            judged.harms(),
+            judged.harms(Some("reprice")),
             ["a request was ended that had done nothing", "0.100 % of requests dropped, of 0.01 %"]
         );
+    }
+
+    #[test]
+    fn where_nobody_is_to_blame_all_that_counts_is_that_nobody_was_ended() {
+        let case = CaseFile { culprit: None, ..catalog::find("c6").unwrap() };
+        let mut slow = run(6_000, Some(How::Abandoned));
+        slow.requests[500].outcome = Became::Refused;
+        let judged = judge(&case, &plan(), Some(Remedy::Plimsoll), &slow, &run(0, None));
+        assert_eq!(judged.falls_short(None), Vec::<String>::new());
+        let ended = run(6_000, Some(How::Cancelled));
+        let judged = judge(&case, &plan(), Some(Remedy::Plimsoll), &ended, &run(0, None));
+        assert_eq!(judged.falls_short(None), ["a task was ended, and nobody is to blame"]);
+        slow.requests[500].outcome = Became::Ended;
+        let judged = judge(&case, &plan(), Some(Remedy::Plimsoll), &slow, &run(0, None));
+        assert_eq!(judged.harms(None), ["a request was ended that had done nothing"]);
     }
 
     #[test]

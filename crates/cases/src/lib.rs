@@ -8,6 +8,7 @@ pub mod cli;
 
 mod catalog;
 mod cost;
+mod front;
 mod judge;
 mod page;
 mod protego;

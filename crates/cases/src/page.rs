@@ -19,7 +19,7 @@ const COLUMNS: &str = "Goodput is requests that were answered within the objecti
     first moment at which the objective was missed to when the agent first told somebody to end, ended to when the first task had ended, recovery to when the last late request was over. \
     Of several runs the median, and from where to where they were. What remedies are: `none`, nobody does anything; `plimsoll`, the agent with \
     the rights that [the server's page](agent.md#a-server-as-it-is) asks for; `protego`, who waits too long is given up, by the same adapter and with the same rights; \
-    `timeout`, limits on the time of statements, as people set them; `native`, what else the server has.";
+    `timeout`, limits on the time of statements, as people set them; `native`, what else the server has, or an Envoy in front of it with its adaptive concurrency limit.";
 
 /// The page, in Markdown. Its figures are those that `case run --out` writes, in the folder `cases` beside it. A case may have run at two
 /// lengths: with all remedies, and for longer with ours.
@@ -107,8 +107,11 @@ fn summary(cases: &[&[Report]]) -> String {
 fn verdict(cases: &[&[Report]]) -> String {
     let ran: Vec<&Report> = cases.iter().filter_map(|case| longest(case)).collect();
     let hold = || ran.iter().filter(|report| holds_by_medians(report));
-    let always = ran.iter().filter(|report| report.runs_with(OURS).all(|run| run.falls_short().is_empty()));
-    let right = ran.iter().filter(|report| report.runs_with(OURS).all(|run| run.harms().is_empty()));
+    let holds = |report: &Report| {
+        report.runs_with(OURS).all(|run| run.falls_short(report.culprit.as_deref()).is_empty())
+    };
+    let always = ran.iter().filter(|report| holds(report));
+    let right = ran.iter().filter(|report| report.did_no_harm());
     let against: Vec<(&[Report], Beside)> =
         cases.iter().filter_map(|&case| Some((case, Beside::of(shortest(case))?))).collect();
     let behind: Vec<String> = against
@@ -120,6 +123,7 @@ fn verdict(cases: &[&[Report]]) -> String {
     format!(
         "With the agent throughput is to be at least {:.0} % of the undisturbed, p99 at most {P99} times as long without two seconds from the beginning of the trouble on, \
          and less than {DROPPED_PCT} % of the requests unanswered; the culprit is to be ended and nobody else, and the agent to act within {ACTION_S} s after the objective is missed. \
+         Where nobody is to blame nobody is to be ended, which is all. \
          Of the longer runs where there are two lengths, all of it holds by the medians in {} of {} cases, {} of the {} of Table 2 among them, in every run in {}; \
          who was ended and how many were answered in every run in {}.\n\n\
          Beside the best of {}: at least {:.0} % ahead in {ahead} of {} cases; more than {:.0} % behind in {}.\n",
@@ -161,7 +165,7 @@ impl Beside {
     }
 }
 
-/// Whether the medians of throughput, p99 and the first action are what they are to be, and no run did what it must not.
+/// Whether the medians of throughput, p99 and the first action are what they are to be where there is a culprit, and no run did what it must not.
 fn holds_by_medians(report: &Report) -> bool {
     let rows = rows(report);
     let ours = rows.iter().find(|row| row.remedy == OURS);
@@ -170,7 +174,7 @@ fn holds_by_medians(report: &Report) -> bool {
         let median = |spread: Option<Spread>| spread.map(|spread| spread.median);
         !slow(throughput, median(row.p99_without_2s), median(row.acted_s)).is_empty()
     };
-    ours.is_some_and(|row| !is_slow(row)) && report.runs_with(OURS).all(|run| run.harms().is_empty())
+    ours.is_some_and(|row| report.culprit.is_none() || !is_slow(row)) && report.did_no_harm()
 }
 
 fn section(case: &[Report]) -> String {
@@ -184,9 +188,10 @@ fn section(case: &[Report]) -> String {
     if let Some(version) = &report.version {
         text += &format!(" {version}; {} requests/s.", report.rate_per_s);
     }
-    if let Some(culprit) = &report.culprit {
-        text += &format!(" To be ended: `{culprit}`.");
-    }
+    text += &match &report.culprit {
+        Some(culprit) => format!(" To be ended: `{culprit}`."),
+        None => " To be ended: nobody.".to_owned(),
+    };
     text += "\n";
     case.iter().for_each(|report| text += &runs(report));
     text
@@ -214,7 +219,8 @@ fn runs(report: &Report) -> String {
     let all = report.runs_with(OURS).count();
     let short = report.repetitions.iter().flat_map(|repetition| {
         let ours = repetition.remedies.iter().filter(|run| run.remedy == OURS);
-        ours.map(|run| (repetition.seed, run.falls_short())).filter(|(_, short)| !short.is_empty())
+        ours.map(|run| (repetition.seed, run.falls_short(report.culprit.as_deref())))
+            .filter(|(_, short)| !short.is_empty())
     });
     let short: Vec<String> =
         short.map(|(seed, short)| format!("with seed {seed} {}", short.join(", "))).collect();
@@ -373,6 +379,15 @@ pub(crate) mod tests {
         assert!(short < at("cases/c9.svg") && at("cases/c9.svg") < long);
         assert!(at("throughput 0.900 of 0.95") < at("cases/long/c9.svg"));
         assert_eq!(page.matches("## c9").count(), 1);
+    }
+
+    #[test]
+    fn where_nobody_is_to_blame_a_page_says_so() {
+        let page = page(vec![Report { culprit: None, ..report("c9", [0.1; 3], 0.1) }]);
+        let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("no {text:?} in {page}"));
+        at("To be ended: nobody.\n");
+        at("All that must hold does.\n");
+        at("by the medians in 1 of 1 cases");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use plimsoll_core::config::case::{CaseFile, CaseSlo};
 use serde::{Deserialize, Serialize};
 
 use crate::judge::Judged;
-use crate::run::Plan;
+use crate::run::{Plan, Remedy};
 
 /// A case, and what came of its runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -142,6 +142,11 @@ impl Report {
     pub fn runs_with<'a>(&'a self, remedy: &'a str) -> impl Iterator<Item = &'a Judged> {
         let remedies = self.repetitions.iter().flat_map(|repetition| &repetition.remedies);
         remedies.filter(move |run| run.remedy == remedy)
+    }
+
+    /// Whether in no run with an agent it did what it must not, or left undone what it must do.
+    pub fn did_no_harm(&self) -> bool {
+        self.runs_with(Remedy::Plimsoll.as_str()).all(|run| run.harms(self.culprit.as_deref()).is_empty())
     }
 
     /// The remedies of its runs, in their order.

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use plimsoll_core::Nanos;
 use plimsoll_core::config::Escalate;
-use plimsoll_core::config::case::{CaseFile, CaseStep};
+use plimsoll_core::config::case::{CaseFile, CaseStep, Switch};
 use plimsoll_testbed::clock::Clock;
 use plimsoll_testbed::database::load::{Kind, Load};
 use plimsoll_testbed::database::request::{Figures, Request};
 use plimsoll_testbed::database::task::{Ending, Step, Task};
+use plimsoll_testbed::envoy::Envoy;
 use serde_json::Value;
 
 use crate::protego::Protego;
@@ -61,8 +62,22 @@ impl Remedy {
         match self {
             Remedy::None | Remedy::Plimsoll => true,
             Remedy::Protego => Protego::applies(case.server.kind),
+            Remedy::Native if self.is_envoy(case) => true,
             Remedy::Timeout | Remedy::Native => !self.statements(case).is_empty(),
         }
+    }
+
+    /// Whether it is an Envoy.
+    fn is_envoy(self, case: &CaseFile) -> bool {
+        self == Remedy::Native && case.remedy.envoy == Switch::Yes
+    }
+
+    /// Whether this machine has what it takes.
+    ///
+    /// # Errors
+    /// What is missing, and the command that installs it.
+    pub fn is_there(self, case: &CaseFile) -> Result<(), String> {
+        if self.is_envoy(case) { Envoy::is_there() } else { Ok(()) }
     }
 }
 
@@ -112,6 +127,9 @@ pub async fn run(case: &CaseFile, remedy: Option<(Remedy, Nanos)>, plan: &Plan) 
     let version = stand.version().await?;
     if let Some((remedy, _)) = remedy {
         stand.administer(remedy.statements(case)).await?;
+        if remedy.is_envoy(case) {
+            stand.put_envoy_before()?;
+        }
     }
     let agent = match remedy {
         Some((Remedy::Plimsoll, slo)) => Some(stand.watch(case, slo, &plan.program)?),
@@ -130,7 +148,7 @@ pub async fn run(case: &CaseFile, remedy: Option<(Remedy, Nanos)>, plan: &Plan) 
     if remedy.is_some() {
         for (name, task) in &case.task.0 {
             sleep_until(clock, plan.warm_up + plan.trigger_at + task.after).await;
-            let admin = task.admin == plimsoll_core::config::case::Switch::Yes;
+            let admin = task.admin == Switch::Yes;
             for _ in 0..task.copies {
                 let steps = vec![steps(&task.steps); task.times as usize].concat();
                 tasks.push(stand.task(name, admin, steps, clock).await?);

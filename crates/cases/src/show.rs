@@ -167,7 +167,7 @@ pub fn text(report: &Report) -> String {
                 let (at_s, task) = (cancel.at_s, &cancel.task);
                 text += &format!("\nat {at_s:.2} s the agent ended {task}: {}\n", cancel.reason);
             }
-            text += &match run.falls_short().as_slice() {
+            text += &match run.falls_short(report.culprit.as_deref()).as_slice() {
                 [] => "\nAll that must hold does.\n".to_owned(),
                 short => format!("\nDoes not hold: {}\n", short.join("; ")),
             };

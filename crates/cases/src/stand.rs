@@ -1,6 +1,5 @@
 //! A server of any kind, ready for a case: its tables filled, its users made.
 
-use std::net::SocketAddr;
 use std::path::Path;
 
 use plimsoll_core::Nanos;
@@ -16,9 +15,12 @@ use plimsoll_testbed::database::load::Load;
 use plimsoll_testbed::database::loading::Loading;
 use plimsoll_testbed::database::task::{Step, Task};
 use plimsoll_testbed::disk_cap::{Disk, DiskCap};
+use plimsoll_testbed::envoy::Envoy;
 use plimsoll_testbed::postgres::agent::{ROLE, make_role};
 use plimsoll_testbed::search::{self, Product};
 use plimsoll_testbed::{etcd, mariadb, postgres};
+
+use crate::front::Front;
 
 /// Whose the tables are, and the load.
 const APP: &str = "app";
@@ -39,11 +41,11 @@ pub enum Stand {
     /// MariaDB.
     MariaDb(mariadb::Server),
     /// OpenSearch or Elasticsearch.
-    Search(search::Server),
-    /// A Solr, and the sentry in front of it, if there is one, with where that listens.
-    Solr(search::Server, Option<(Agent, SocketAddr)>),
+    Search(search::Server, Front),
+    /// A Solr.
+    Solr(search::Server, Front),
     /// A web site in PHP.
-    Site(Site),
+    Site(Site, Front),
     /// etcd, and whom clients ask: itself, or a sentry in front of it.
     Etcd(etcd::Server, etcd::Target),
 }
@@ -123,17 +125,19 @@ impl Stand {
                 Ok(Stand::MariaDb(stand))
             }
             ServerKind::OpenSearch => {
-                Stand::search(Product::OpenSearch, settings, case).await.map(Stand::Search)
+                let stand = Stand::search(Product::OpenSearch, settings, case).await?;
+                Ok(Stand::Search(stand, Front::Nobody))
             }
             ServerKind::Elasticsearch => {
-                Stand::search(Product::Elasticsearch, settings, case).await.map(Stand::Search)
+                let stand = Stand::search(Product::Elasticsearch, settings, case).await?;
+                Ok(Stand::Search(stand, Front::Nobody))
             }
             ServerKind::Solr => {
                 let stand = Stand::search(Product::Solr, settings, case).await?;
-                Ok(Stand::Solr(stand, None))
+                Ok(Stand::Solr(stand, Front::Nobody))
             }
-            ServerKind::Httpd => Site::start(Php::Httpd, settings, pages(case)?).map(Stand::Site),
-            ServerKind::PhpFpm => Site::start(Php::Fpm, settings, pages(case)?).map(Stand::Site),
+            ServerKind::Httpd => Stand::site(Php::Httpd, settings, case),
+            ServerKind::PhpFpm => Stand::site(Php::Fpm, settings, case),
             ServerKind::Etcd => {
                 let stand = etcd::Server::start(&etcd::Options { settings })?;
                 let target = etcd::Target { address: stand.address(), timeout: None };
@@ -159,6 +163,24 @@ impl Stand {
         Ok(stand)
     }
 
+    fn site(php: Php, settings: Vec<(String, String)>, case: &CaseFile) -> Result<Stand, String> {
+        Ok(Stand::Site(Site::start(php, settings, pages(case)?)?, Front::Nobody))
+    }
+
+    /// Puts an Envoy in front of it, if it speaks HTTP: from now on clients ask that.
+    ///
+    /// # Errors
+    /// Where there is none, or it does not start.
+    pub fn put_envoy_before(&mut self) -> Result<(), String> {
+        let (server, front) = match self {
+            Stand::Search(server, front) | Stand::Solr(server, front) => (server.http(), front),
+            Stand::Site(site, front) => (site.http(), front),
+            _ => return Err("an Envoy hands on HTTP, which this server does not speak".to_owned()),
+        };
+        *front = Front::Envoy(Envoy::before(server.address)?);
+        Ok(())
+    }
+
     /// Runs statements as its administrator.
     ///
     /// # Errors
@@ -177,9 +199,9 @@ impl Stand {
                     session.run(statement).await?;
                 }
             }
-            Stand::Search(server) | Stand::Solr(server, _) => call(&server.http(), statements).await?,
-            Stand::Site(_) if statements.is_empty() => {}
-            Stand::Site(site) => {
+            Stand::Search(server, _) | Stand::Solr(server, _) => call(&server.http(), statements).await?,
+            Stand::Site(..) if statements.is_empty() => {}
+            Stand::Site(site, _) => {
                 let lines = statements.iter().map(|line| line.parse::<Setting>());
                 let lines: Vec<Setting> = lines.collect::<Result<_, String>>()?;
                 site.reconfigure(lines.into_iter().map(|line| (line.name, line.value)))?;
@@ -212,8 +234,8 @@ impl Stand {
                 let version = session.texts("select version()").await?;
                 Ok(format!("MariaDB {}", version.first().map_or("", String::as_str)))
             }
-            Stand::Search(server) | Stand::Solr(server, _) => server.version().await,
-            Stand::Site(site) => site.version(),
+            Stand::Search(server, _) | Stand::Solr(server, _) => server.version().await,
+            Stand::Site(site, _) => site.version(),
             Stand::Etcd(server, _) => server.version(),
         }
     }
@@ -230,7 +252,7 @@ impl Stand {
             target.address = address;
             return Ok(sentry);
         }
-        if let Stand::Solr(server, sentry) = self {
+        if let Stand::Solr(server, front) = self {
             let threads = case.server.settings.iter().find(|it| it.name == "-Dsolr.jetty.threads.max");
             let threads: Option<u32> = threads.and_then(|threads| threads.value.parse().ok());
             let workers = threads.map_or(MANY, |threads| threads.saturating_sub(SPARE).max(1));
@@ -239,7 +261,7 @@ impl Stand {
                 server.http().address
             );
             let (process, address, admin) = Agent::sentry(program, &pool)?;
-            *sentry = Some((process, address));
+            *front = Front::Sentry { _process: process, address };
             let tables = format!("[sentry]\nadmin = \"{admin}\"\n\n{pool}\n{tables}pool = \"{POOL}\"\n");
             return Agent::start(program, &tables);
         }
@@ -258,10 +280,10 @@ impl Stand {
                 let dsn = server.url(ROLE);
                 ("mariadb", format!("dsn = \"{dsn}\"\nescalate = \"{escalate}\""))
             }
-            Stand::Search(server) | Stand::Solr(server, _) => {
+            Stand::Search(server, _) | Stand::Solr(server, _) => {
                 (case.server.kind.as_str(), format!("url = \"http://{}\"", server.http().address))
             }
-            Stand::Site(site) => site.watched(),
+            Stand::Site(site, _) => site.watched(),
             Stand::Etcd(server, _) => {
                 return format!(
                     "[pool.kv]\nservers = [\"{}\"]\n\n[etcd.main]\nslo = {slo}\n",
@@ -278,9 +300,10 @@ impl Stand {
     /// Where it makes no sense, or the server does not take it.
     pub async fn load(&self, load: Load) -> Result<Loading, String> {
         match self {
-            Stand::Search(server) => load.start(server.http()).await,
-            Stand::Solr(server, sentry) => load.start(asked(server, sentry.as_ref())).await,
-            Stand::Site(site) => load.start(site.http()).await,
+            Stand::Search(server, front) | Stand::Solr(server, front) => {
+                load.start(front.asked(server.http())).await
+            }
+            Stand::Site(site, front) => load.start(front.asked(site.http())).await,
             Stand::Etcd(_, target) => load.start(target.clone()).await,
             Stand::Postgres(server) => {
                 let mut config = server.config("load");
@@ -316,20 +339,13 @@ impl Stand {
                 };
                 Task::start(&options, name, steps, clock).await
             }
-            Stand::Search(server) => Task::start(&server.http(), name, steps, clock).await,
-            Stand::Solr(server, sentry) => {
-                Task::start(&asked(server, sentry.as_ref()), name, steps, clock).await
+            Stand::Search(server, front) | Stand::Solr(server, front) => {
+                Task::start(&front.asked(server.http()), name, steps, clock).await
             }
-            Stand::Site(site) => Task::start(&site.http(), name, steps, clock).await,
+            Stand::Site(site, front) => Task::start(&front.asked(site.http()), name, steps, clock).await,
             Stand::Etcd(_, target) => Task::start(target, name, steps, clock).await,
         }
     }
-}
-
-/// Whom the clients of a Solr ask.
-fn asked(server: &search::Server, sentry: Option<&(Agent, SocketAddr)>) -> Http {
-    let http = server.http();
-    Http { address: sentry.map_or(http.address, |&(_, address)| address), ..http }
 }
 
 fn speed(disk: &CaseDisk) -> Disk {

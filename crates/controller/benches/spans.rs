@@ -17,7 +17,7 @@ use prost::Message;
 mod message;
 
 fn spans(criterion: &mut Criterion) {
-    let mut message = message::Numbered::new(8_192);
+    let mut message = message::Numbered::new(8_192, false);
     let spans = message.spans() as u64;
     let mut group = criterion.benchmark_group("spans");
     group.throughput(Throughput::Elements(spans));

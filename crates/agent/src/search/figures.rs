@@ -142,12 +142,14 @@ impl Node {
 
     /// When it began.
     pub fn began(&self) -> Stamp {
-        Stamp((self.jvm.timestamp - self.jvm.uptime_in_millis).saturating_mul(1_000))
+        Stamp(self.jvm.timestamp.saturating_sub(self.jvm.uptime_in_millis).saturating_mul(1_000))
     }
 
     /// Requests that it has served: of a search, each shard counts.
     pub fn requests(&self) -> u64 {
-        self.indices.search.query_total + self.thread_pool.write.completed + self.indices.get.total
+        let served =
+            [self.indices.search.query_total, self.thread_pool.write.completed, self.indices.get.total];
+        served.into_iter().fold(0, u64::saturating_add)
     }
 }
 
@@ -177,13 +179,16 @@ impl Collected {
     /// What came to it in so many ns since `earlier`.
     pub fn since(self, earlier: Collected, in_ns: u64) -> Pauses {
         let ms = self.1.saturating_sub(earlier.1);
-        Pauses::of(self.0.saturating_sub(earlier.0), 1_000_000 * ms, in_ns)
+        Pauses::of(self.0.saturating_sub(earlier.0), ms.saturating_mul(1_000_000), in_ns)
     }
 }
 
 impl FromIterator<(u64, u64)> for Collected {
     fn from_iter<T: IntoIterator<Item = (u64, u64)>>(collectors: T) -> Collected {
-        collectors.into_iter().fold(Collected(0, 0), |sum, it| Collected(sum.0 + it.0, sum.1 + it.1))
+        let plus = |sum: Collected, it: (u64, u64)| {
+            Collected(sum.0.saturating_add(it.0), sum.1.saturating_add(it.1))
+        };
+        collectors.into_iter().fold(Collected(0, 0), plus)
     }
 }
 
@@ -249,9 +254,10 @@ impl Figures {
         let since = |now: u64, last: u64| now.saturating_sub(last);
         let time = |node: &Node| {
             let Search { query_time_in_millis, fetch_time_in_millis, .. } = node.indices.search;
-            query_time_in_millis + fetch_time_in_millis
+            query_time_in_millis.saturating_add(fetch_time_in_millis)
         };
-        let searched_ns = 1_000_000 * since(time(&now), time(&last));
+        let in_ns = |ms: u64| ms.saturating_mul(1_000_000);
+        let searched_ns = in_ns(since(time(&now), time(&last)));
         let wrote = |node: &Node| node.indices.indexing.index_time_in_millis;
         let (pools, before) = (&now.thread_pool, &last.thread_pool);
         let did = |now: &Threads, last: &Threads, ended_ns| Did {
@@ -266,7 +272,7 @@ impl Figures {
             elapsed_ns,
             requests: since(now.requests(), last.requests()),
             search: did(&pools.search, &before.search, searched_ns),
-            write: did(&pools.write, &before.write, 1_000_000 * since(wrote(&now), wrote(&last))),
+            write: did(&pools.write, &before.write, in_ns(since(wrote(&now), wrote(&last)))),
             heap: now.jvm.mem.heap_max_in_bytes,
             ..self.change
         };
@@ -285,16 +291,16 @@ impl Figures {
     /// What it looks at once a second only.
     fn rates(&mut self, now: &Node) {
         let Node { process, jvm, .. } = now;
-        let passed_ms = process.timestamp - self.process.timestamp;
+        let passed_ms = process.timestamp.saturating_sub(self.process.timestamp);
         if passed_ms > 0 {
-            let used_ms = process.cpu.total_in_millis - self.process.cpu.total_in_millis;
+            let used_ms = process.cpu.total_in_millis.saturating_sub(self.process.cpu.total_in_millis);
             self.change.processors = (used_ms as f64 / passed_ms as f64).max(0.0);
             self.process = process.clone();
         }
-        let passed_ms = jvm.timestamp - self.jvm.timestamp;
+        let passed_ms = jvm.timestamp.saturating_sub(self.jvm.timestamp);
         if passed_ms > 0 {
             let (collected, before) = (jvm.collected(), self.jvm.collected());
-            self.change.paused = collected.since(before, 1_000_000 * passed_ms as u64);
+            self.change.paused = collected.since(before, (passed_ms as u64).saturating_mul(1_000_000));
             let full = jvm.full().saturating_sub(self.jvm.full());
             self.change.full_per_s = full as f64 / (passed_ms as f64 / 1e3);
             self.change.in_use = Some(jvm.mem.heap_used_in_bytes);

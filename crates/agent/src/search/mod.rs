@@ -136,7 +136,7 @@ impl<const ELASTIC: bool> Adapter for Search<ELASTIC> {
             began,
             requests,
             // Those that it has counted have begun something and are gone.
-            moved: change.requests + new,
+            moved: change.requests.saturating_add(new),
             backends: self.roots.values().map(|root| backend(root.id, root.began, root.kind)).collect(),
             locks: Vec::new(),
             progress: self.roots.values().filter_map(|root| Some((root.id, root.progress?))).collect(),

@@ -79,7 +79,7 @@ impl Takings {
         let mut used_ns = 0;
         for part in &at_work {
             let took = self.since(part, elapsed_ns, share_ns);
-            used_ns += took.cpu_ns;
+            used_ns = u64::saturating_add(used_ns, took.cpu_ns);
             now.entry(part.root).or_default().works(part, elapsed_ns, took);
         }
         self.parts = parts.iter().filter_map(|part| Some((part.id, part.took?))).collect();
@@ -132,11 +132,11 @@ impl Takings {
         elapsed_ns: u64,
         processors: u64,
     ) -> Measured {
-        let there_ns = elapsed_ns * processors;
+        let there_ns = elapsed_ns.saturating_mul(processors);
         let busy = there_ns > 0 && used_ns as f64 >= BUSY * there_ns as f64;
         // Of the time for which it had threads, what it did not use.
-        let lost_ns = |now: &Now| (now.threads * elapsed_ns).saturating_sub(now.recent.cpu_ns);
-        let delay_ns = if busy { now.values().map(lost_ns).sum() } else { 0 };
+        let lost_ns = |now: &Now| now.threads.saturating_mul(elapsed_ns).saturating_sub(now.recent.cpu_ns);
+        let delay_ns = if busy { sum(now.values().map(lost_ns)) } else { 0 };
         let quiet = Resource::quiet(Kind::Cpu, processors);
         Measured {
             name: "processors",
@@ -159,7 +159,7 @@ impl Takings {
     }
 
     fn heap(&self, now: &HashMap<Pid, Now>, change: &Change) -> Measured {
-        let recent: u64 = now.values().map(|now| now.recent.bytes).sum();
+        let recent = sum(now.values().map(|now| now.recent.bytes));
         // Nobody allocates while it stands still.
         let grown = change.allocated_per_s * (1.0 - change.paused.part) * change.elapsed_ns as f64 / 1e9;
         let gets = recent.max(grown as u64);
@@ -169,7 +169,7 @@ impl Takings {
         let quiet = Resource::quiet(Kind::Memory, change.heap);
         let uses = self.uses(now, |now, total| Use {
             held: now.bytes.max(total.held as u64),
-            recent: now.recent.bytes + (full * total.held) as u64,
+            recent: now.recent.bytes.saturating_add((full * total.held) as u64),
             used: total.bytes,
             ..Use::default()
         });
@@ -184,10 +184,10 @@ impl Takings {
 impl Total {
     fn plus(self, other: Total) -> Total {
         Total {
-            search_ns: self.search_ns + other.search_ns,
-            write_ns: self.write_ns + other.write_ns,
-            cpu_ns: self.cpu_ns + other.cpu_ns,
-            bytes: self.bytes + other.bytes,
+            search_ns: self.search_ns.saturating_add(other.search_ns),
+            write_ns: self.write_ns.saturating_add(other.write_ns),
+            cpu_ns: self.cpu_ns.saturating_add(other.cpu_ns),
+            bytes: self.bytes.saturating_add(other.bytes),
             held: self.held + other.bytes as f64,
         }
     }
@@ -207,18 +207,23 @@ impl Now {
         let used = self.of(part.pool);
         used.held += 1;
         used.held_ns = used.held_ns.max(part.age_ns.max(1));
-        used.recent += had_ns;
+        used.recent = used.recent.saturating_add(had_ns);
         // Who has one waits no more, whoever else works for it.
         used.waiting_ns = 0;
-        match part.pool {
-            Pool::Search => self.recent.search_ns += had_ns,
-            Pool::Write => self.recent.write_ns += had_ns,
-        }
-        self.recent.cpu_ns += took.cpu_ns;
-        self.recent.bytes += took.bytes;
+        let (search_ns, write_ns) = match part.pool {
+            Pool::Search => (had_ns, 0),
+            Pool::Write => (0, had_ns),
+        };
+        let Took { cpu_ns, bytes } = took;
+        self.recent = self.recent.plus(Total { search_ns, write_ns, cpu_ns, bytes, held: 0.0 });
         self.threads += 1;
-        self.bytes += part.took.map_or(0, |took| took.bytes);
+        self.bytes = self.bytes.saturating_add(part.took.map_or(0, |took| took.bytes));
     }
+}
+
+/// Whatever a node says, no sum of it is less than its parts.
+fn sum(of: impl Iterator<Item = u64>) -> u64 {
+    of.fold(0, u64::saturating_add)
 }
 
 /// Those that have a thread of a pool, and those that wait for one.
@@ -235,8 +240,8 @@ fn pool(name: &'static str, elapsed_ns: u64, did: &Did, working: usize, waiting:
     let resource = Resource {
         gets: did.ended,
         slows: waiting as u64,
-        delay_ns: waiting as u64 * elapsed_ns,
-        use_ns: working as u64 * elapsed_ns,
+        delay_ns: elapsed_ns.saturating_mul(waiting as u64),
+        use_ns: elapsed_ns.saturating_mul(working as u64),
         ended: did.ended,
         ended_ns: did.ended_ns,
         ..Resource::quiet(Kind::Queue, did.threads)

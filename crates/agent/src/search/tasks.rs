@@ -141,8 +141,8 @@ impl Row {
             action: self.action.clone(),
             cancellable: self.cancellable,
             progress: status.map(|s| {
-                let done = s.created + s.updated + s.deleted + s.noops + s.version_conflicts;
-                (done.min(s.total), s.total)
+                let done = [s.created, s.updated, s.deleted, s.noops, s.version_conflicts];
+                (done.into_iter().fold(0, u64::saturating_add).min(s.total), s.total)
             }),
         }
     }

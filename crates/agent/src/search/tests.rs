@@ -18,6 +18,7 @@ use tokio::time::sleep;
 use super::figures::tests::answer;
 use super::*;
 use crate::server::conformance::{self, Ground, conformance, on_one_thread};
+use crate::server::lies::{are_borne, lied};
 
 type Agent = conformance::Agent<OpenSearch>;
 
@@ -153,6 +154,32 @@ fn a_right_that_is_missing_is_named() {
             let error = node.look(GLANCE).await.unwrap_err();
             assert!(error.contains(said) && !error.contains("hush"), "{error}");
         }
+    });
+}
+
+#[test]
+fn whatever_a_node_says_is_borne() {
+    on_one_thread(async {
+        let (target, answers) = node(&healthy()).await;
+        answers.borrow_mut().push(("/_nodes/_local/stats", 200, String::new()));
+        answers.borrow_mut().push(("/", 200, OPENSEARCH.to_owned()));
+        let mut looks = 0_i64;
+        are_borne::<OpenSearch>(
+            settings::<OpenSearch>(&format!("watcher:hush@{}", target.address()), ""),
+            |rng| {
+                looks += 1;
+                let stats = answer(100 * looks, 20 * looks as u64, 120 * looks, looks as u64);
+                let mut say = |path: &str, truth: &str| {
+                    let truth: Value = serde_json::from_str(truth).unwrap();
+                    let mut answers = answers.borrow_mut();
+                    let said = answers.iter_mut().find(|(begins, ..)| *begins == path).unwrap();
+                    said.2 = lied(&truth, rng).to_string();
+                };
+                say("/_nodes/_local/stats", &stats);
+                say("/_tasks?", SEARCHES);
+            },
+        )
+        .await;
     });
 }
 

@@ -22,6 +22,8 @@ pub use self::known::Known;
 
 /// Tasks of a scene at most; the oldest go first into it.
 const MOST_TASKS: usize = 4_096;
+/// From one look to the next at most.
+const LONGEST: Nanos = Nanos::from_secs(3_600);
 
 /// Looks after which it is known what is usual of what is not held: before, nobody is blamed for it. What has been counted for a while is
 /// known sooner than what is only seen now and then.
@@ -82,7 +84,8 @@ impl Account {
     pub fn look(&mut self, look: &Look<'_>, scene: &mut Scene) {
         scene.clear();
         self.look += 1;
-        let elapsed = self.latency.elapsed(look.server);
+        // Only a server that lies says that more has passed; or nobody has looked for as long.
+        let elapsed = self.latency.elapsed(look.server).min(LONGEST);
         self.looked_for += elapsed;
         let culprits = held::by_culprit(look, &mut self.slots);
         let measured = look.measured.iter();
@@ -105,6 +108,7 @@ impl Account {
         self.waits(look, elapsed, scene);
         self.holds(look, &culprits, elapsed, scene);
         self.ended(look, elapsed, scene);
+        scene.bound();
         let now = self.look;
         self.known.retain(|_, known| known.look == now);
     }
@@ -181,8 +185,8 @@ impl Account {
                 None if active && backend.writes => (0, elapsed.0),
                 _ => (0, 0),
             };
-            known.data_ns += data;
-            known.wal_ns += wal;
+            known.data_ns = known.data_ns.saturating_add(data);
+            known.wal_ns = known.wal_ns.saturating_add(wal);
             used(slots::DATA, known.data_ns, data);
             used(slots::WAL, known.wal_ns, wal);
         }
@@ -320,7 +324,7 @@ impl Account {
                 (still, goes_on, scene.resources.get_mut(resource as usize))
             {
                 resource.ended += 1;
-                resource.ended_ns += held_ns;
+                resource.ended_ns = resource.ended_ns.saturating_add(held_ns);
             }
         }
     }

@@ -19,6 +19,8 @@ pub mod chains;
 pub mod clock;
 pub mod kernel;
 pub mod latency;
+#[cfg(test)]
+pub mod lies;
 pub mod mask;
 pub mod measured;
 mod reserve;

@@ -69,12 +69,12 @@ impl Work {
         for &(id, since) in &self.held {
             let held_ns = at.since_ns(since).max(1);
             let recent = elapsed_ns.min(held_ns);
-            resource.use_ns += recent;
+            resource.use_ns = resource.use_ns.saturating_add(recent);
             uses.push((id, Use { held: 1, held_ns, used: held_ns, recent, ..Use::default() }));
         }
         for waiting in &self.waiting {
             let waiting_ns = at.since_ns(waiting.since).max(1);
-            resource.delay_ns += elapsed_ns.min(waiting_ns);
+            resource.delay_ns = resource.delay_ns.saturating_add(elapsed_ns.min(waiting_ns));
             resource.slows += u64::from(waiting_ns <= elapsed_ns);
             uses.push((waiting.id(), Use { waiting_ns, ..Use::default() }));
         }
@@ -107,7 +107,7 @@ impl Lives {
             match ended_ns {
                 Some(Ended::Long(ns)) => {
                     work.ended += 1;
-                    work.ended_ns += ns;
+                    work.ended_ns = work.ended_ns.saturating_add(ns);
                 }
                 Some(Ended::Short(ns)) if self.short_ns > 0.0 => {
                     self.short_ns += (ns as f64 - self.short_ns) * SHARE
@@ -123,10 +123,10 @@ impl Lives {
         self.waited(&mut fresh, at, waiting, begun);
         // All others that ended were seen neither to run nor to end.
         let busy = |lives: &HashMap<Pid, Life>| lives.values().filter(|life| life.busy).count() as u64;
-        let ended = (begun + busy(&before)).saturating_sub(busy(&self.lives));
+        let ended = begun.saturating_add(busy(&before)).saturating_sub(busy(&self.lives));
         let short = ended.saturating_sub(work.ended);
-        work.ended += short;
-        work.ended_ns += (short as f64 * self.short_ns) as u64;
+        work.ended = work.ended.saturating_add(short);
+        work.ended_ns = work.ended_ns.saturating_add((short as f64 * self.short_ns) as u64);
         work.held =
             self.lives.iter().filter(|(_, life)| life.busy).map(|(&id, life)| (id, life.began)).collect();
         work.held.sort_unstable();

@@ -1,7 +1,7 @@
 //! A real php-fpm whose workers are taken, and given back by the agent; and one, and an httpd, in trouble. Where there is none the tests say so and pass, but with
 //! `PLIMSOLL_REQUIRE_APACHE=1` they fail.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::rc::Rc;
@@ -10,13 +10,16 @@ use plimsoll_core::config::{Config, Database, parse};
 use plimsoll_testbed::apache::fpm::{Fpm as Private, Options};
 use plimsoll_testbed::apache::httpd::{self, Httpd};
 use plimsoll_testbed::apache::there_is_none;
+use serde_json::json;
 use tempfile::TempDir;
-use tokio::net::UnixStream;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
 use tokio::time::sleep;
 
 use super::status::Stream;
 use super::{Apache, PhpFpm, fastcgi};
 use crate::server::conformance::{self, Ground, LOOK, conformance, on_one_thread};
+use crate::server::lies::{are_borne, lied};
 
 type Agent = conformance::Agent<PhpFpm>;
 
@@ -205,3 +208,42 @@ impl Ground for Web {
 }
 
 conformance!(mod web: Web);
+
+/// Whatever is asked on a connection is answered with a line, as our module does.
+async fn answer(stream: UnixStream, line: &RefCell<String>) {
+    let mut stream = BufReader::new(stream);
+    let mut asked = String::new();
+    while stream.read_line(&mut asked).await.is_ok_and(|read| read > 0) {
+        let line = line.borrow().clone() + "\n";
+        if stream.write_all(line.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn whatever_workers_say_is_borne() {
+    on_one_thread(async {
+        let place = tempfile::tempdir().unwrap();
+        let at = place.path().join("status");
+        let line = Rc::new(RefCell::new(String::new()));
+        let (listener, told) = (UnixListener::bind(&at).unwrap(), Rc::clone(&line));
+        tokio::task::spawn_local(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                answer(stream, &told).await;
+            }
+        });
+        let mut looks = 0;
+        are_borne::<Apache>(settings_at("httpd", at.to_str().unwrap(), ""), |rng| {
+            looks += 1;
+            let worker = |pid: u32, state: &str| {
+                json!({ "pid": pid, "state": state, "start time": 1_700_000_000, "requests": looks,
+                        "request duration": 1_500, "request method": "GET", "request uri": "/slow.php" })
+            };
+            let page = json!({ "pool": "httpd", "start time": 1_700_000_000, "accepted conn": 3 * looks, "listen queue": 2,
+                               "processes": [worker(1, "Running"), worker(2, "Running"), worker(3, "Idle")] });
+            *line.borrow_mut() = lied(&page, rng).to_string();
+        })
+        .await;
+    });
+}

@@ -3,10 +3,8 @@
 #![cfg(feature = "etcd")]
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use base64::Engine;
@@ -15,6 +13,7 @@ use plimsoll_testbed::etcd::{Options, Server};
 use serde_json::{Value, json};
 
 use crate::harness::{Controller, PATIENCE, Place, get, ports, signal, until};
+use crate::link::Link;
 
 /// What may enter, as whoever led before has left it.
 const LEFT: f64 = 20.0;
@@ -94,47 +93,6 @@ impl Etcd {
     fn forget(&self) {
         self.ask("kv/deleterange", &json!({ "key": BASE64_STANDARD.encode("plimsoll/leader") }));
     }
-}
-
-/// A network between a controller and its etcd that can come apart: then it accepts, and carries nothing.
-struct Link {
-    address: SocketAddr,
-    is_apart: Arc<AtomicBool>,
-}
-
-impl Link {
-    fn to(far: SocketAddr) -> Link {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let link = Link { address: listener.local_addr().unwrap(), is_apart: Arc::default() };
-        let is_apart = Arc::clone(&link.is_apart);
-        std::thread::spawn(move || {
-            for near in listener.incoming().flatten() {
-                let Ok(far) = TcpStream::connect(far) else { continue };
-                let (near_too, far_too) = (near.try_clone().unwrap(), far.try_clone().unwrap());
-                let (there, back) = (Arc::clone(&is_apart), Arc::clone(&is_apart));
-                std::thread::spawn(move || carry(near, far, &there));
-                std::thread::spawn(move || carry(far_too, near_too, &back));
-            }
-        });
-        link
-    }
-
-    fn is_apart(&self, is_apart: bool) {
-        self.is_apart.store(is_apart, SeqCst);
-    }
-}
-
-fn carry(mut from: TcpStream, mut to: TcpStream, is_apart: &AtomicBool) {
-    let mut bytes = [0; 4_096];
-    while let Ok(n @ 1..) = from.read(&mut bytes) {
-        while is_apart.load(SeqCst) {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        if to.write_all(&bytes[..n]).is_err() {
-            break;
-        }
-    }
-    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
 
 /// A host with a controller of its own.
@@ -334,6 +292,23 @@ fn a_leader_that_is_cut_off_ends_before_its_spare_begins() {
     assert_eq!(pair.first.leads(), None, "the first had ended by then");
     until(PATIENCE, "the entry goes by the second", || pair.entry.is_held());
     pair.link.is_apart(false);
+    until(PATIENCE, "the first follows it", || pair.first.follows("second"));
+}
+
+/// Each question and each answer on its way for so long.
+#[test]
+fn behind_a_slow_network_a_leader_leads_on_and_behind_one_that_is_too_slow_it_ends_first() {
+    let Some(pair) = Pair::start() else { return };
+    let before = pair.first.leads().unwrap();
+    pair.link.takes(Duration::from_millis(150));
+    for _ in 0..50 {
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!((pair.first.leads(), pair.second.leads()), (Some(before), None));
+    }
+    pair.link.takes(Duration::from_secs(3));
+    until(PATIENCE, "the second leads", || pair.second.leads() > Some(before));
+    assert_eq!(pair.first.leads(), None, "the first had ended by then");
+    pair.link.takes(Duration::ZERO);
     until(PATIENCE, "the first follows it", || pair.first.follows("second"));
 }
 

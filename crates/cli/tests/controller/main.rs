@@ -6,6 +6,7 @@ mod etcd;
 mod faults;
 mod harness;
 mod kubernetes;
+mod link;
 mod live;
 #[path = "../common/ports.rs"]
 mod ports;

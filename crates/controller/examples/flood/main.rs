@@ -1,7 +1,7 @@
 //! How many spans a second the receiver takes over a socket, on one thread, and in how much memory. It sends as fast as they are taken, over
 //! gRPC, and prints a line of JSON.
 //!
-//! `cargo run --release -p plimsoll-controller --example flood [SECONDS]`
+//! `cargo run --release -p plimsoll-controller --example flood [SECONDS] [distinct]`: of twenty APIs; or each request of one that nobody has ever seen
 #![allow(clippy::disallowed_methods)] // It measures.
 
 use std::net::SocketAddr;
@@ -20,6 +20,7 @@ mod message;
 
 fn main() {
     let seconds: u64 = std::env::args().nth(1).map_or(20, |text| text.parse().expect("a number of seconds"));
+    let distinct = std::env::args().nth(2).is_some_and(|word| word == "distinct");
     let text = "[controller.telemetry]\nlisten = \"127.0.0.1:0\"\n[pool.p]\nservers = [\"a:1\"]";
     let config = parse::<Config>(text, "").unwrap_or_else(|errors| panic!("{errors}")).0;
     let settings = config.controller.telemetry.expect("it is written above");
@@ -27,7 +28,7 @@ fn main() {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
     let began = Instant::now();
-    let sent = runtime.block_on(send(telemetry.listening[0], Duration::from_secs(seconds)));
+    let sent = runtime.block_on(send(telemetry.listening[0], Duration::from_secs(seconds), distinct));
     let took = began.elapsed().as_secs_f64();
     let cpu_s = cpu_of("telemetry");
     let learnt = telemetry.learnt.borrow();
@@ -42,13 +43,13 @@ fn main() {
 }
 
 /// Sends for so long; returns the number of spans.
-async fn send(to: SocketAddr, until: Duration) -> usize {
+async fn send(to: SocketAddr, until: Duration, distinct: bool) -> usize {
     let stream = TcpStream::connect(to).await.expect("it listens");
     stream.set_nodelay(true).expect("it is a socket");
     let (sender, connection) =
         http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("it speaks HTTP/2");
     tokio::spawn(connection);
-    let (began, mut sent, mut message) = (Instant::now(), 0, message::Numbered::new(8_192));
+    let (began, mut sent, mut message) = (Instant::now(), 0, message::Numbered::new(8_192, distinct));
     let uri = format!("http://{to}/opentelemetry.proto.collector.trace.v1.TraceService/Export");
     while began.elapsed() < until {
         message.renumber();

@@ -1,4 +1,4 @@
-//! A message as SDKs and collectors send it, whose traces can be numbered anew without writing it again.
+//! A message as SDKs and collectors send it, whose traces can be numbered anew, and their APIs named anew, without writing it again.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
@@ -9,6 +9,10 @@ use prost::Message;
 
 /// The first half of every trace's number.
 const MARK: u64 = 0x005e_ed0f_a11a_cee5;
+/// What begins the name of every API that is to have another name in every trace; letters follow, four bits each, none of which is a digit.
+const NAME: &str = "zzzz";
+const LETTERS: &[u8; 16] = b"ghijklmnopqrstuv";
+const LONG: usize = 12;
 /// The services of a request, which call one another in a row: 2 spans each, but 1 for the last.
 const SERVICES: [&str; 6] = ["frontend", "checkout", "cart", "catalog", "payment", "database"];
 const SPANS_PER_TRACE: usize = 2 * SERVICES.len() - 1;
@@ -19,22 +23,31 @@ pub struct Numbered {
     bytes: Vec<u8>,
     /// Where the second half of a trace's number stands, and which of the traces it is.
     places: Vec<(usize, u64)>,
+    /// Where names stand that are another in every trace, likewise.
+    names: Vec<(usize, u64)>,
     traces: u64,
     next: u64,
 }
 
 impl Numbered {
-    /// About so many spans of whole traces.
-    pub fn new(spans: usize) -> Numbered {
+    /// About so many spans of whole traces; of a few APIs, or each trace of one of its own.
+    pub fn new(spans: usize, distinct: bool) -> Numbered {
         let traces = (spans / SPANS_PER_TRACE) as u64;
-        let resource_spans = (0..SERVICES.len()).map(|service| of_service(service, traces)).collect();
+        let resource_spans =
+            (0..SERVICES.len()).map(|service| of_service(service, traces, distinct)).collect();
         let bytes = ExportTraceServiceRequest { resource_spans }.encode_to_vec();
         let mark = MARK.to_be_bytes();
         let found = bytes.windows(8).enumerate().filter(|(_, window)| *window == mark).map(|(at, _)| at + 8);
         let number =
             |at: usize| bytes[at..at + 8].iter().fold(0, |number, &byte| number << 8 | u64::from(byte));
         let places = found.map(|at| (at, number(at))).collect();
-        Numbered { bytes, places, traces, next: 0 }
+        let named = bytes.windows(NAME.len()).enumerate().filter(|(_, window)| *window == NAME.as_bytes());
+        let letter = |byte: &u8| LETTERS.iter().position(|letter| letter == byte).unwrap_or(0) as u64;
+        let named = named.map(|(at, _)| at + NAME.len());
+        let names = named
+            .map(|at| (at, bytes[at..at + LONG].iter().fold(0, |number, byte| number << 4 | letter(byte))));
+        let names = names.collect();
+        Numbered { bytes, places, names, traces, next: 0 }
     }
 
     /// As it is sent.
@@ -55,7 +68,15 @@ impl Numbered {
             let number = (self.next + trace).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             self.bytes[at..at + 8].copy_from_slice(&number.to_be_bytes());
         }
+        for &(at, trace) in &self.names {
+            self.bytes[at..at + LONG].copy_from_slice(&letters(self.next + trace));
+        }
     }
+}
+
+/// A number as a word of the same length whatever it is.
+fn letters(number: u64) -> [u8; LONG] {
+    std::array::from_fn(|at| LETTERS[(number >> (4 * (LONG - 1 - at)) & 0xf) as usize])
 }
 
 fn word(key: &str, value: &str) -> KeyValue {
@@ -63,7 +84,7 @@ fn word(key: &str, value: &str) -> KeyValue {
     KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
 }
 
-fn of_service(service: usize, traces: u64) -> ResourceSpans {
+fn of_service(service: usize, traces: u64, distinct: bool) -> ResourceSpans {
     let name = SERVICES[service];
     let attributes = [
         ("service.name", name),
@@ -75,8 +96,9 @@ fn of_service(service: usize, traces: u64) -> ResourceSpans {
         attributes: attributes.map(|(key, value)| word(key, value)).to_vec(),
         ..Resource::default()
     });
-    let serving = (0..traces).map(|trace| span(service, trace, 2));
-    let calling = (0..traces).filter(|_| service + 1 < SERVICES.len()).map(|trace| span(service, trace, 3));
+    let serving = (0..traces).map(|trace| span(service, trace, 2, distinct));
+    let calling =
+        (0..traces).filter(|_| service + 1 < SERVICES.len()).map(|trace| span(service, trace, 3, distinct));
     let spans = serving.chain(calling).collect();
     ResourceSpans {
         resource,
@@ -86,9 +108,12 @@ fn of_service(service: usize, traces: u64) -> ResourceSpans {
 }
 
 /// A span that serves (2) or calls (3); each is the parent of the next.
-fn span(service: usize, trace: u64, kind: i32) -> Span {
+fn span(service: usize, trace: u64, kind: i32, distinct: bool) -> Span {
     let id = (2 * service) as u64 + kind as u64 - 1;
-    let route = format!("/api/v1/{}/{{id}}", trace % APIS);
+    let route = match distinct {
+        true => format!("/api/{NAME}{}", String::from_utf8_lossy(&letters(trace))),
+        false => format!("/api/v1/{}/{{id}}", trace % APIS),
+    };
     let attributes = [
         ("http.request.method", "GET"),
         ("url.scheme", "http"),

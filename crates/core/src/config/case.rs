@@ -144,6 +144,9 @@ table! {
         timeout: Vec<String> = [],
         /// What else the server has for it.
         native: Vec<String> = [],
+        /// Whether that is an Envoy in front of it, which holds how many requests the server has at once to what it finds good (adaptive
+        /// concurrency). For servers that speak HTTP.
+        envoy: Switch = "no",
     }
 }
 

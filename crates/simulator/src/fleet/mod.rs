@@ -10,6 +10,7 @@
 //! | [`signals`] | what a controller is told |
 //! | [`traces`] | and what it is told by traces, later |
 //! | [`optimum`] | what could be had at best |
+//! | [`overshoot`] | for how long services are asked for more than they can do |
 //! | [`run`] | a scenario under a controller, and what came of it |
 //! | [`random`] | seeded random fleets |
 //! | [`study`] | controllers beside each other on many random fleets |
@@ -22,6 +23,7 @@ pub mod convergence;
 pub mod engine;
 pub mod events;
 pub mod optimum;
+pub mod overshoot;
 pub mod plan;
 pub mod random;
 pub mod report;

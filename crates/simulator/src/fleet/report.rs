@@ -1,6 +1,5 @@
 //! What came of a run, and how it compares with what could be had.
 
-use std::collections::VecDeque;
 use std::io::{self, Write};
 
 use plimsoll_core::Nanos;
@@ -9,6 +8,7 @@ use serde::{Serialize, Serializer};
 use super::account::{Counts, TIMELINE_STEP};
 use super::engine::Fleet;
 use super::optimum::{Asked, Best};
+use super::overshoot::{Load, Overshoot};
 use super::plan::Plan;
 use crate::stats::Histogram;
 
@@ -93,17 +93,11 @@ pub struct Watch {
     window: Option<(Nanos, Vec<Counts>)>,
     /// When load or instances last changed by plan.
     changed: Nanos,
-    /// By service, all work that was asked for, at the looks of the last second.
-    asked: Vec<VecDeque<(Nanos, f64)>>,
-    over: Nanos,
+    overshoot: Overshoot,
     /// The change since when that is.
     since: Nanos,
-    last_look: Nanos,
-    signals: Nanos,
 }
 
-/// How much more than a service can do it may be asked for before that is an overshoot.
-const OVERSHOOT: f64 = 1.1;
 /// How near to where goodput stays it has to have come.
 const NEAR: f64 = 0.1;
 /// Counts of random arrivals scatter by their square root: so many of these are no sign of anything.
@@ -113,17 +107,15 @@ const SECOND: Nanos = Nanos::from_secs(1);
 impl Watch {
     /// Nothing has been seen.
     pub fn new(plan: &Plan, signals: Nanos) -> Watch {
-        let asked = vec![VecDeque::from([(Nanos::ZERO, 0.0)]); plan.services.len()];
-        let changed = last_planned_change(plan);
-        let [over, since, last_look] = [Nanos::ZERO; 3];
-        Watch { window: None, changed, asked, over, since, last_look, signals }
+        let overshoot = Overshoot::new(plan.services.len(), signals);
+        Watch { window: None, changed: last_planned_change(plan), overshoot, since: Nanos::ZERO }
     }
 
     /// Begins to count again where something has changed since.
     fn changes(&mut self, fleet: &Fleet) -> Nanos {
         let changed = self.changed.max(last_change(fleet));
         if changed > std::mem::replace(&mut self.since, changed) {
-            self.over = Nanos::ZERO;
+            self.overshoot.forget();
         }
         changed
     }
@@ -131,23 +123,12 @@ impl Watch {
     /// Looks at what services are asked for. To be called at each step.
     pub fn look(&mut self, fleet: &mut Fleet) {
         let now = fleet.now();
-        let mut over = false;
-        for (place, asked) in self.asked.iter_mut().enumerate() {
-            asked.push_back((now, fleet.did(place).asked));
-            while asked.len() > 2 && asked[1].0 + SECOND.max(self.signals) <= now {
-                asked.pop_front();
-            }
-            let ((from, before), (_, after)) = (asked[0], asked[asked.len() - 1]);
-            let seconds = now.since(from).as_secs_f64();
-            let service = fleet.service(place);
-            let can = service.plan().instance_per_s() * f64::from(service.instances()) * seconds;
-            over |= after - before > OVERSHOOT * can + SIGMAS * can.sqrt();
-        }
         let changed = self.changes(fleet);
-        if over && now > changed {
-            self.over += now.since(self.last_look);
-        }
-        self.last_look = now;
+        self.overshoot.look(now, now > changed, |place| {
+            let asked = fleet.did(place).asked;
+            let service = fleet.service(place);
+            Load { asked, can_per_s: service.plan().instance_per_s() * f64::from(service.instances()) }
+        });
     }
 
     /// From now on everything counts.
@@ -192,7 +173,7 @@ impl Watch {
             share_of_optimum: share(fleet.plan(), &goodput, &best.rates),
             worst_api_share: worst(&goodput, &best.alone),
             converged_s: converged(&good, goodput_per_s, changed, end),
-            overshoot_s: self.over.as_secs_f64(),
+            overshoot_s: self.overshoot.lasted().as_secs_f64(),
             apis: Apis(apis),
             timeline: timeline(&good, end),
             handovers: Vec::new(),

@@ -90,6 +90,7 @@ impl Admin {
         family("shop_queue_seconds", "gauge", &|at| {
             services[at].waiting.load(Relaxed) as f64 * seen.services[at].call_ns / 1e9 / self.workers(at)
         });
+        family("shop_asked_total", "counter", &|at| services[at].asked.load(Relaxed) as f64 / 1e3);
         family("shop_worked_total", "counter", &|at| services[at].worked.load(Relaxed) as f64);
         family("shop_instances", "gauge", &|at| services[at].instances() as f64);
         family("shop_served_total", "counter", &|at| services[at].served.load(Relaxed) as f64);
@@ -103,15 +104,30 @@ impl Admin {
         (each * self.floor.services[at].instances() as f64).max(1.0)
     }
 
-    fn resize(&self, name: &str, query: &str) -> Response<Body> {
-        let at = self.floor.plan.services.iter().position(|service| service.name == name);
+    /// Says where a service's instances are and how many workers each has; or, where that is wanted, has more or fewer of them, or calls to it
+    /// go to somebody in front of them.
+    fn service(&self, name: &str, query: Option<&str>) -> Response<Body> {
+        let Some(at) = self.floor.plan.services.iter().position(|service| service.name == name) else {
+            return text(StatusCode::NOT_FOUND, format!("there is no service {name}\n"));
+        };
+        let (of, workers) = (&self.floor.services[at], self.floor.plan.services[at].workers);
+        let Some(query) = query else {
+            let addresses: Vec<String> = of.addresses().iter().map(SocketAddr::to_string).collect();
+            let service = serde_json::json!({ "instances": addresses, "workers": workers });
+            return text(StatusCode::OK, service.to_string());
+        };
+        if let Some(front) = param(query, "front").and_then(|address| address.parse().ok()) {
+            of.stand_before(front);
+            return text(StatusCode::OK, format!("calls to {name} go to {front}\n"));
+        }
         let wanted = param(query, "instances").and_then(|number| number.parse::<u32>().ok());
-        match (at, wanted.filter(|&wanted| wanted <= MOST_INSTANCES)) {
-            (None, _) => text(StatusCode::NOT_FOUND, format!("there is no service {name}\n")),
-            (_, None) => {
-                text(StatusCode::BAD_REQUEST, format!("write ?instances=3, at most {MOST_INSTANCES}\n"))
+        match wanted.filter(|&wanted| wanted <= MOST_INSTANCES) {
+            None => {
+                let help =
+                    format!("write ?instances=3, at most {MOST_INSTANCES}, or ?front=127.0.0.1:9000\n");
+                text(StatusCode::BAD_REQUEST, help)
             }
-            (Some(at), Some(wanted)) => match service::resize(&self.floor, at, wanted) {
+            Some(wanted) => match service::resize(&self.floor, at, wanted) {
                 Ok(()) => text(StatusCode::OK, format!("{name} has {wanted} instances\n")),
                 Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
             },
@@ -125,10 +141,10 @@ impl Handler for Admin {
         match (uri.path(), uri.path().strip_prefix("/services/")) {
             ("/healthz", _) => text(StatusCode::OK, "ok\n"),
             ("/metrics", _) => text(StatusCode::OK, self.metrics()),
-            (_, Some(name)) if is_post => self.resize(name, uri.query().unwrap_or_default()),
+            (_, Some(name)) => self.service(name, is_post.then(|| uri.query().unwrap_or_default())),
             _ => text(
                 StatusCode::NOT_FOUND,
-                "there are /metrics, /healthz and POST /services/NAME?instances=N\n",
+                "there are /metrics, /healthz, /services/NAME and POST /services/NAME?instances=N or ?front=ADDR\n",
             ),
         }
     }

@@ -81,7 +81,9 @@ impl Caller {
         visit: Visit,
         trace: Option<&Trace>,
     ) -> StatusCode {
-        let service = floor.plan.paths[visit.path].visits[visit.at].service as usize;
+        let at = &floor.plan.paths[visit.path].visits[visit.at];
+        let service = at.service as usize;
+        floor.services[service].asked.fetch_add((1e3 * at.cost).round() as u64, Relaxed);
         let Some(instance) = floor.services[service].pick(&mut rng.borrow_mut()) else {
             return StatusCode::BAD_GATEWAY;
         };

@@ -3,7 +3,7 @@
 //! ```text
 //!  GET /getcart --> entry --HTTP--> frontend --HTTP--> currency, then ad and cart at once, then ...
 //!                     |                 each: so many workers, a queue, service times; a span, a gauge
-//!                   admin: /metrics, POST /services/cart?instances=3
+//!                   admin: /metrics, POST /services/cart?instances=3, or ?front=127.0.0.1:9000 where somebody is to stand in front of it
 //! ```
 //!
 //! Each instance is a server with a port of its own, all in this process, so that a machine holds hundreds. Their workers wait instead of

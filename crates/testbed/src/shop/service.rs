@@ -28,6 +28,10 @@ use crate::server::{Handler, Server};
 #[derive(Default)]
 pub(super) struct Service {
     instances: Mutex<Vec<(Arc<Instance>, Server)>>,
+    /// Who stands in front of them, if somebody does: calls go there.
+    front: Mutex<Option<Arc<Instance>>>,
+    /// What others have asked for, done or not, in thousandths of a call that costs 1.
+    pub asked: AtomicU64,
     pub busy: Busy,
     /// Requests that its workers are done with, and the time that they took, in ns; requests that wait for a worker.
     pub worked: AtomicU64,
@@ -46,9 +50,12 @@ pub(super) struct Instance {
 }
 
 impl Service {
-    /// The less loaded of two instances.
+    /// Where to call it: the less loaded of two instances, or whoever stands in front of all.
     pub fn pick(&self, rng: &mut Rng) -> Option<Arc<Instance>> {
         use rand::RngExt;
+        if let Some(front) = &*self.front.lock() {
+            return Some(Arc::clone(front));
+        }
         let instances = self.instances.lock();
         let mut one =
             || instances.get(rng.random_range(0..instances.len().max(1))).map(|(one, _)| Arc::clone(one));
@@ -59,6 +66,16 @@ impl Service {
     /// How many instances it has.
     pub fn instances(&self) -> usize {
         self.instances.lock().len()
+    }
+
+    /// Where they are.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.instances.lock().iter().map(|(one, _)| one.address).collect()
+    }
+
+    /// From now on calls go to whoever is at this address, and from there to the instances.
+    pub fn stand_before(&self, address: SocketAddr) {
+        *self.front.lock() = Some(Arc::new(Instance { address, in_flight: AtomicU32::new(0) }));
     }
 
     /// Ends all instances, requests or none.

@@ -82,7 +82,33 @@ fn instances_come_and_go() {
     for wrong in ["", "?instances=-1", "?instances=1001", "?instances=x"] {
         assert_eq!(ask(shop.admin(), "POST", &format!("/services/cart{wrong}")).0, 400, "{wrong}");
     }
-    assert_eq!(ask(shop.admin(), "GET", "/services/cart").0, 404);
+    let (status, of) = ask(shop.admin(), "GET", "/services/cart");
+    let of: serde_json::Value = serde_json::from_str(&of).unwrap();
+    assert_eq!((status, of["instances"].as_array().unwrap().len(), &of["workers"]), (200, 3, &1.into()));
+    assert_eq!(ask(shop.admin(), "GET", "/services/nobody").0, 404);
+}
+
+#[test]
+fn calls_go_to_whoever_stands_before_a_service() {
+    let shop = shop(None);
+    let front = TcpListener::bind("127.0.0.1:0").unwrap();
+    let path = format!("/services/cart?front={}", front.local_addr().unwrap());
+    assert_eq!(ask(shop.admin(), "POST", &path).0, 200);
+    let entry = shop.entry();
+    let client = std::thread::spawn(move || ask(entry, "GET", "/buy").0);
+    let (mut call, _) = front.accept().unwrap();
+    let mut asked = [0; 4096];
+    assert!(call.read(&mut asked).unwrap() > 0 && asked.starts_with(b"GET /?path="));
+    call.write_all(b"HTTP/1.1 503 X\r\ncontent-length: 0\r\n\r\n").unwrap();
+    assert_eq!(client.join().unwrap(), 503);
+    assert_eq!(
+        (metric(&shop, "shop_asked_total", "cart"), metric(&shop, "shop_asked_total", "ad")),
+        (1.0, 1.0)
+    );
+    assert_eq!(
+        (metric(&shop, "shop_worked_total", "cart"), metric(&shop, "shop_worked_total", "ad")),
+        (0.0, 1.0)
+    );
 }
 
 #[test]

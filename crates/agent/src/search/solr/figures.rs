@@ -128,7 +128,7 @@ impl Figures {
         {
             self.allocated_per_s = grown as f64 / seconds;
         }
-        let served_ns = 1_000 * since(counts.served_us, last.counts.served_us);
+        let served_ns = since(counts.served_us, last.counts.served_us).saturating_mul(1_000);
         Change {
             elapsed_ns,
             requests: answered,

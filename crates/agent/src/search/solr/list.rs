@@ -91,7 +91,7 @@ impl Queries {
             pid: query.number,
             id: query.id,
             core: query.core,
-            began: Stamp(at_us - query.age_us),
+            began: Stamp(at_us.saturating_sub(query.age_us)),
             waits: query.server.is_none(),
             form: query.form,
             client: Some(query.client),

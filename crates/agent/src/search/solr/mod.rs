@@ -162,7 +162,7 @@ impl Adapter for Solr {
             began: began.max(self.began),
             requests: counts.answered,
             // Those that it has counted have begun something and are gone.
-            moved: change.requests + new,
+            moved: change.requests.saturating_add(new),
             backends: self.rows.values().map(|row| super::backend(row.pid, row.began, None)).collect(),
             locks: Vec::new(),
             progress: HashMap::new(),

@@ -1,10 +1,12 @@
 //! A Solr that gives answers as 9.8 does.
 
+use plimsoll_core::config::{Config, parse};
 use serde_json::json;
 
 use super::super::tests::node;
 use super::*;
 use crate::server::conformance::on_one_thread;
+use crate::server::lies::{are_borne, lied};
 
 const GLANCE: Glance = Glance { now: Nanos::from_secs(5), since: Stamp::EARLIEST, suspicious: false };
 const SYSTEM_SAID: &str = r#"{"mode":"std","lucene":{"solr-spec-version":"9.8.1"},
@@ -105,4 +107,18 @@ fn an_old_one_and_a_cloud_without_a_sentry_are_told_so() {
             assert!(error.contains(said), "{error}");
         });
     }
+}
+
+#[test]
+fn whatever_a_solr_says_is_borne() {
+    on_one_thread(async {
+        let (solr, said) = node(&answers()).await;
+        let settings = format!(
+            "[solr.main]\nurl = \"http://watcher:hush@{}\"\nslo = {{ p99 = \"250ms\" }}\n",
+            solr.address()
+        );
+        let settings = parse::<Config>(&settings, "").unwrap().0.databases.remove(0);
+        let truth: Value = serde_json::from_str(COUNTED).unwrap();
+        are_borne::<Solr>(settings, |rng| said.borrow_mut()[1].2 = lied(&truth, rng).to_string()).await;
+    });
 }

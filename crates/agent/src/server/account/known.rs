@@ -72,7 +72,7 @@ impl Known {
         if self.backend.query != backend.query {
             self.ran_ns = 0;
         }
-        self.ran_ns += ran_ns(look, backend, elapsed);
+        self.ran_ns = self.ran_ns.saturating_add(ran_ns(look, backend, elapsed));
         self.backend = backend.clone();
         let says = look.progress.get(&backend.pid).copied();
         self.progress = says.or_else(|| self.expected(look));

@@ -7,9 +7,11 @@ use std::process::{Command, Stdio};
 use http::Uri;
 use plimsoll_core::Nanos;
 use plimsoll_core::config::mix::{Mix, Request};
+use plimsoll_simulator::fleet::overshoot::Load;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::front::stand_before;
 use super::scene::Scene;
 use crate::processes::{
     Process, answers, configure, directory, free_addresses, get, plimsoll, post, ready, role, said, uri,
@@ -21,8 +23,10 @@ const SAMPLE: &str = "0.5";
 /// What the controller is told of how services fare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signals {
-    /// Four times a second how busy they are, how long their queues and what they get done, as agents and sentries would.
+    /// Four times a second how busy they are, how long their queues and what they get done, as their own exporters would.
     Queues,
+    /// Four times a second how long the queues of these are, by a sentry before each of them; nothing of the others.
+    Sentries(&'static [&'static str]),
     /// How busy they are, by a real Prometheus that looks once a second.
     Prometheus,
 }
@@ -80,7 +84,15 @@ impl Bed {
             bed._processes.insert(0, start_prometheus(&path, prometheus)?);
             answers(prometheus, "/-/ready", "prometheus").await?;
         }
-        configure(&path, &at.config(scene, decide, signals, &path.join("state")))?;
+        let mut fronts = Vec::new();
+        if let Signals::Sentries(services) = signals {
+            for &service in services {
+                let (sentry, admin) = stand_before(service, shop_admin, &path.join(service)).await?;
+                bed._processes.insert(0, sentry);
+                fronts.push(admin);
+            }
+        }
+        configure(&path, &at.config(scene, decide, signals, &fronts, &path.join("state")))?;
         bed._processes.insert(0, role(&path, "sentry", &[])?);
         ready(admin).await.map_err(|error| error + &said(&path, "sentry"))?;
         bed._processes.insert(0, role(&path, "controller", &[])?);
@@ -125,6 +137,28 @@ impl Bed {
         let page = get(self.shop, "/metrics").await.map_err(|e| format!("the shop: {e}"))?;
         let done = page.lines().filter(|line| line.starts_with("shop_worked_total{"));
         Ok(done.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum())
+    }
+
+    /// What each service was asked for so far, and what it can do.
+    ///
+    /// # Errors
+    /// Where the shop does not answer.
+    pub async fn load(&self, scene: &Scene) -> Result<Vec<Load>, String> {
+        let page = get(self.shop, "/metrics").await.map_err(|e| format!("the shop: {e}"))?;
+        let of = |family: &str| -> Vec<f64> {
+            let rows = page
+                .lines()
+                .filter(|line| line.strip_prefix(family).is_some_and(|rest| rest.starts_with('{')));
+            rows.filter_map(|line| line.rsplit_once(' ')?.1.parse().ok()).collect()
+        };
+        // In the order of the plan, as everything is there.
+        let (asked, instances) = (of("shop_asked_total"), of("shop_instances"));
+        let services = scene.plan.services.iter().zip(asked.into_iter().zip(instances));
+        let load = services.map(|(service, (asked, instances))| Load {
+            asked,
+            can_per_s: service.instance_per_s() * instances,
+        });
+        Ok(load.collect())
     }
 
     /// How many classes are limited now; none where there is no controller.
@@ -184,13 +218,26 @@ impl At {
         )
     }
 
-    fn config(&self, scene: &Scene, decide: &str, signals: Signals, state: &Path) -> String {
+    /// Before services stand sentries whose admins are these.
+    fn config(
+        &self,
+        scene: &Scene,
+        decide: &str,
+        signals: Signals,
+        fronts: &[SocketAddr],
+        state: &Path,
+    ) -> String {
         let At { listen, admin, plan_at, rates, spans, prometheus, fleet, shop } = self;
         let source = match signals {
             Signals::Queues => format!(
                 "scrape = [{{ server = \"{shop}\", kind = \"gauge\", metric = \"shop_workers_busy_ratio\", queue = \"shop_queue_seconds\", \
                  served = \"shop_worked_total\" }}]"
             ),
+            Signals::Sentries(_) => {
+                let each =
+                    fronts.iter().map(|admin| format!("{{ server = \"{admin}\", kind = \"sentry\" }}"));
+                format!("scrape = [{}]", each.collect::<Vec<_>>().join(", "))
+            }
             Signals::Prometheus => format!(
                 "prometheus = {{ server = \"{prometheus}\", query = \"shop_workers_busy_ratio\", label = \"service\" }}"
             ),

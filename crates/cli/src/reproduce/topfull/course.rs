@@ -7,6 +7,7 @@ use plimsoll_core::Nanos;
 use plimsoll_herald::clock;
 use plimsoll_loadgen::{HttpVersion, Plan};
 use plimsoll_simulator::fleet::account::TIMELINE_STEP;
+use plimsoll_simulator::fleet::overshoot::Overshoot;
 use plimsoll_simulator::fleet::report::{converged, share};
 use plimsoll_simulator::reproduce::findings::Row;
 use plimsoll_testbed::control_group::family;
@@ -20,6 +21,8 @@ use crate::reproduce::machine::{Cpus, waited_s};
 const PATIENCE: Nanos = Nanos::from_secs(2);
 /// Connections of the load generator: as many as wait until they leave.
 const CONNECTIONS: usize = 4_000;
+/// How often it is seen what services are asked for.
+const LOOK: Nanos = Nanos::from_millis(250);
 /// The machine was too slow, or busy with something else, where a call waited longer than this for processors in the mean, where more was
 /// stolen, in per cent, or where the load generator itself was later than this with one request in a hundred. A call takes 10 ms.
 const LONGEST_WAIT_MS: f64 = 2.0;
@@ -52,6 +55,8 @@ pub struct Ran {
     pub strain: Strain,
     /// Classes that were limited at the end.
     pub limited: usize,
+    /// For how long since the surge began any service was asked for more than 1.1 times what it can do, in seconds.
+    pub over_s: f64,
 }
 
 /// How the machine fared within the window.
@@ -135,10 +140,28 @@ pub async fn run(scene: &Scene, entry: Entry, course: &Course, seed: u64) -> Res
     let names: Vec<&str> = scene.plan.apis.iter().map(|api| api.name.as_str()).collect();
     let requests = RefCell::new(Vec::new());
     let load = observed::load(plan, &names, |_, ended| requests.borrow_mut().extend(ended));
-    // One after the other; neither ends before both have.
-    let (report, (calls_per_s, strain, limited)) = tokio::try_join!(load, meanwhile(&bed, course))?;
+    // One after the other; none ends before all have.
+    let over = async { Ok(overshoot(&bed, scene, course).await) };
+    let (report, (calls_per_s, strain, limited), over) =
+        tokio::try_join!(load, meanwhile(&bed, course), over)?;
     let strain = Strain { late_ms: report.table.total.late_ms_p99.unwrap_or(0.0), ..strain };
-    Ok(Ran { requests: requests.into_inner(), calls_per_s, strain, limited })
+    Ok(Ran { requests: requests.into_inner(), calls_per_s, strain, limited, over_s: over.as_secs_f64() })
+}
+
+/// For how long services are asked for too much from the surge on, by the simulator's measure.
+async fn overshoot(bed: &Bed, scene: &Scene, course: &Course) -> Nanos {
+    let start = clock::now();
+    let mut overshoot = Overshoot::new(scene.plan.services.len(), LOOK);
+    let mut at = course.surge.since(LOOK);
+    while at < course.end {
+        tokio::time::sleep((start + at).since(clock::now()).into()).await;
+        // On a machine that is too busy it may answer late; then the next look is at more.
+        if let Ok(load) = bed.load(scene).await {
+            overshoot.look(clock::now().since(start), at > course.surge, |place| load[place]);
+        }
+        at += LOOK;
+    }
+    overshoot.lasted()
 }
 
 /// Carries out the changes, looks at the machine from the beginning of the window to its end, and at what is limited when all ends.

@@ -65,6 +65,7 @@ fn judged(clients: &str, [open, model]: [&Ran; 2], scene: &Scene, course: &Cours
         beside("without a sentry: goodput, requests/s", without),
         beside("model: goodput, requests/s", with),
         beside("model: steady, s after the surge began", model.converged_s(scene, course.surge, course.end)),
+        beside("model: a service was asked for more than 1.1 times what it can do, s", model.over_s),
         beside("without a sentry: calls of services, /s", open.calls_per_s),
         beside("model: calls of services, /s", model.calls_per_s),
     ];

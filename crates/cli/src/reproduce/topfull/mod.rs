@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `scene` | the paper's fleets, as large as fits this machine |
 //! | `bed` | the processes |
+//! | `front` | sentries in front of services |
 //! | `course` | one run, and whether the machine was fit for it |
 //! | `demo` | the 127 services under a surge |
 //! | `boutique` | Fig. 8, 11, 12 and 13 |
@@ -16,6 +17,7 @@ mod bed;
 mod boutique;
 mod course;
 mod demo;
+mod front;
 mod pods;
 mod scene;
 
@@ -66,6 +68,7 @@ impl Entry {
         match self {
             Entry::Open => "no sentry",
             Entry::Held(decide, Signals::Queues) => decide,
+            Entry::Held(_, Signals::Sentries(_)) => "with sentries before what is narrow",
             Entry::Held(_, Signals::Prometheus) => "with a Prometheus of 1 s",
         }
     }

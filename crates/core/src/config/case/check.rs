@@ -1,6 +1,6 @@
 //! Whether the file of a case makes sense as a whole.
 
-use super::{CaseFile, CaseRequest, CaseStep, CaseTask, ServerKind, Setting};
+use super::{CaseFile, CaseRequest, CaseStep, CaseTask, ServerKind, Setting, Switch};
 use crate::config::call::{HttpCall, most};
 use crate::config::report::Report;
 use crate::config::suggest::did_you_mean;
@@ -137,6 +137,12 @@ impl Derived for Case {
                 wrong(&["task", name, "steps"], why);
             }
         }
+        if file.remedy.envoy == Switch::Yes && !kind.speaks_http() {
+            wrong(
+                &["remedy", "envoy"],
+                format!("an Envoy hands on HTTP, which a {kind} does not speak; remove it"),
+            );
+        }
         if kind.speaks_http() {
             file.wrong_calls().into_iter().for_each(|(path, why)| wrong(&path, why));
         } else if let Some((name, _)) = file.fill.0.first() {
@@ -203,6 +209,7 @@ mod tests {
             ("culprit = \"backup\"", "slo = \"0.5x\"", "write for example \"1.2x\""),
             ("culprit = \"backup\"", "slo = \"soon\"", "not a duration"),
             ("[request.read]", "[rquest.read]", "unknown key `rquest`"),
+            ("[request.read]", "[remedy]\nenvoy = \"yes\"\n[request.read]", "which a mariadb does not speak"),
         ] {
             let error = parse::<Case>(&CASE.replace(from, to), "").unwrap_err().to_string();
             assert!(error.contains(said), "{error}");
