@@ -50,6 +50,9 @@ struct Now {
 #[derive(Debug, Default)]
 pub struct Takings {
     parts: HashMap<Pid, Took>,
+    /// For how long each part has had its thread, in ns, and of which pools somebody waited for one; nothing before the first look.
+    had: Option<HashMap<Pid, u64>>,
+    queued: Vec<Pool>,
     totals: HashMap<Pid, Total>,
     /// The least that ever was in use of the heap, in bytes.
     least: Option<u64>,
@@ -76,12 +79,17 @@ impl Takings {
         }
         let at_work: Vec<&Part> = working.iter().chain(&writing).copied().collect();
         let share_ns = (change.processors * elapsed_ns as f64 / at_work.len().max(1) as f64) as u64;
+        let had = self.had_threads(&at_work, elapsed_ns);
         let mut used_ns = 0;
         for part in &at_work {
             let took = self.since(part, elapsed_ns, share_ns);
             used_ns = u64::saturating_add(used_ns, took.cpu_ns);
-            now.entry(part.root).or_default().works(part, elapsed_ns, took);
+            let had_ns = had[&part.id];
+            now.entry(part.root).or_default().works(part, elapsed_ns, had_ns, took);
         }
+        self.had = Some(had);
+        self.queued = waiting.iter().chain(&queueing).map(|part| part.pool).collect();
+        self.queued.dedup();
         self.parts = parts.iter().filter_map(|part| Some((part.id, part.took?))).collect();
         let before = std::mem::take(&mut self.totals);
         self.totals.extend(roots.iter().map(|&root| {
@@ -101,6 +109,21 @@ impl Takings {
             cpu,
             heap,
         ]
+    }
+
+    /// For how long each of those at work has had its thread. What it is told of is when they came, and under overload most of the time since then they
+    /// have waited. Who came while others waited has just got one, as far as is known, or has had one for at least what it used of processors; who was
+    /// there at the first look may have had one all the time.
+    fn had_threads(&self, at_work: &[&Part], elapsed_ns: u64) -> HashMap<Pid, u64> {
+        let had_ns = |part: &Part| {
+            let seen_ns = match self.had.as_ref().map(|had| had.get(&part.id)) {
+                Some(Some(before)) => before.saturating_add(elapsed_ns),
+                Some(None) if part.age_ns > elapsed_ns || self.queued.contains(&part.pool) => 0,
+                Some(None) | None => part.age_ns,
+            };
+            seen_ns.max(part.took.map_or(0, |took| took.cpu_ns)).min(part.age_ns)
+        };
+        at_work.iter().map(|part| (part.id, had_ns(part))).collect()
     }
 
     /// What a part took since the last look.
@@ -201,12 +224,12 @@ impl Now {
         }
     }
 
-    /// Takes in one that has a thread.
-    fn works(&mut self, part: &Part, elapsed_ns: u64, took: Took) {
-        let had_ns = elapsed_ns.min(part.age_ns);
+    /// Takes in one that has a thread, and has had it for so long.
+    fn works(&mut self, part: &Part, elapsed_ns: u64, held_ns: u64, took: Took) {
+        let had_ns = elapsed_ns.min(held_ns);
         let used = self.of(part.pool);
         used.held += 1;
-        used.held_ns = used.held_ns.max(part.age_ns.max(1));
+        used.held_ns = used.held_ns.max(held_ns.max(1));
         used.recent = used.recent.saturating_add(had_ns);
         // Who has one waits no more, whoever else works for it.
         used.waiting_ns = 0;
@@ -291,6 +314,24 @@ mod tests {
         assert_eq!((third.held, third.waiting_ns), (0, 5 * MS));
         let (_, uses) = of(&takings.sees(&parts, &change(), 2), "search threads");
         assert_eq!(uses[&101].used, 200 * MS, "of both looks together");
+    }
+
+    #[test]
+    fn who_has_waited_for_a_thread_has_it_since_then() {
+        let mut takings = Takings::default();
+        let came = [part(1, 20, 0), part(2, 20, 0), part(3, 10, 0)];
+        takings.sees(&came, &change(), 2);
+        let look = |takings: &mut Takings, parts: &[Part]| {
+            of(&takings.sees(parts, &change(), 2), "search threads").1
+        };
+        let uses = look(&mut takings, &[part(1, 520, 0), part(2, 520, 0), part(3, 510, 0)]);
+        assert_eq!((uses[&101].held_ns, uses[&103].waiting_ns), (120 * MS, 510 * MS), "as far as was seen");
+        // The first is gone, and the third has its thread, though it came long ago.
+        let uses = look(&mut takings, &[part(2, 620, 0), part(3, 610, 0), part(4, 40, 0)]);
+        assert_eq!((uses[&103].held, uses[&103].held_ns, uses[&103].recent), (1, 1, 0), "just now");
+        let uses = look(&mut takings, &[part(3, 710, 0), part(5, 60, 0), part(4, 140, 20)]);
+        assert_eq!((uses[&103].held_ns, uses[&103].recent), (100 * MS, 100 * MS));
+        assert_eq!((uses[&104].held_ns, uses[&105].waiting_ns), (20 * MS, 60 * MS), "it has computed");
     }
 
     #[test]
