@@ -2,9 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::time::Duration;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 /// What carries bytes between whoever connects to it and one other. Apart, it accepts and carries nothing.
 pub struct Link {
@@ -46,16 +46,29 @@ impl Link {
     }
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream, way: &Way) {
+/// Reads on while what was read is on its way.
+fn carry(mut from: TcpStream, mut to: TcpStream, way: &Arc<Way>) {
+    let (sent, under_way) = mpsc::channel::<(Instant, Vec<u8>)>();
+    let (end, way_too) = (to.try_clone().unwrap(), Arc::clone(way));
+    let arrivals = std::thread::spawn(move || {
+        for (arrives, bytes) in under_way {
+            std::thread::sleep(arrives.saturating_duration_since(Instant::now()));
+            while way_too.is_apart.load(SeqCst) {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            if to.write_all(&bytes).is_err() {
+                break;
+            }
+        }
+    });
     let mut bytes = [0; 4_096];
     while let Ok(n @ 1..) = from.read(&mut bytes) {
-        std::thread::sleep(Duration::from_millis(way.takes_ms.load(SeqCst)));
-        while way.is_apart.load(SeqCst) {
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        if to.write_all(&bytes[..n]).is_err() {
+        let takes = Duration::from_millis(way.takes_ms.load(SeqCst));
+        if sent.send((Instant::now() + takes, bytes[..n].to_vec())).is_err() {
             break;
         }
     }
-    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+    drop(sent);
+    let _ = arrivals.join();
+    let _ = (from.shutdown(Shutdown::Both), end.shutdown(Shutdown::Both));
 }
