@@ -102,14 +102,6 @@ fn a_prometheus_that_looks_twice_a_minute_is_not_silent_in_between() {
     for (every, surge, part) in [(15, 300.0, 0), (15, 900.0, 2), (30, 300.0, 1), (30, 900.0, 3)] {
         let good = scraped(surge, every, 1, 1 + part * every);
         let least = |from_s: usize| good[4 * from_s..].iter().copied().fold(f64::INFINITY, f64::min);
-        println!(
-            "XX {every} {surge} {part}: {} {} {} {} {}",
-            least(2 * every + 2),
-            least(3 * every + 2),
-            least(4 * every),
-            least(120),
-            least(180)
-        );
         let looked_twice = 2 * every + 2;
         assert!(least(looked_twice) >= 0.8 * 200.0, "{surge} every {every} s: {}", least(looked_twice));
         assert!(least(180) >= 0.95 * 200.0, "{surge} every {every} s: {} at last", least(180));

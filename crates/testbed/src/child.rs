@@ -1,6 +1,8 @@
 //! Processes that are started here and must not be left behind.
 
+use std::fs;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command};
 
 use plimsoll_core::Nanos;
@@ -24,6 +26,13 @@ pub(crate) fn ends_with_this_thread(command: &mut Command, signal: Signal) {
     };
     // SAFETY: between fork and exec it makes two system calls and allocates nothing.
     unsafe { command.pre_exec(orphan) };
+}
+
+/// What is worth showing of what a server said: the last lines of its logs, one log after the other.
+pub(crate) fn last_lines(logs: &[PathBuf], most: usize) -> String {
+    let said: String = logs.iter().map(|log| fs::read_to_string(log).unwrap_or_default()).collect();
+    let lines: Vec<&str> = said.lines().collect();
+    lines[lines.len().saturating_sub(most)..].join("\n")
 }
 
 /// Whether a process has ended by itself.

@@ -179,9 +179,7 @@ impl Fpm {
 
     /// The last lines of its log.
     pub fn said(&self) -> String {
-        let log = fs::read_to_string(self.place(LOG)).unwrap_or_default();
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+        child::last_lines(&[self.place(LOG)], LAST_LINES)
     }
 }
 

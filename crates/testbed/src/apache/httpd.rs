@@ -148,9 +148,7 @@ impl Httpd {
 
     /// The last lines of its log.
     pub fn said(&self) -> String {
-        let log = fs::read_to_string(self.directory.path().join("errors")).unwrap_or_default();
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+        child::last_lines(&[self.directory.path().join("errors")], LAST_LINES)
     }
 }
 

@@ -91,9 +91,7 @@ impl Envoy {
 
     /// The last lines of its log.
     fn said(&self) -> String {
-        let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+        child::last_lines(&[self.directory.path().join("log")], LAST_LINES)
     }
 }
 

@@ -185,9 +185,7 @@ impl Server {
 
     /// The last lines of its log.
     fn said(&self) -> String {
-        let log = fs::read_to_string(self.log()).unwrap_or_default();
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+        child::last_lines(&[self.log()], LAST_LINES)
     }
 }
 

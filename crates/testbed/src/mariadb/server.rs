@@ -270,10 +270,7 @@ impl Server {
 
     /// The last lines of its log.
     pub fn said(&self) -> String {
-        let log =
-            [LOG, "errors"].map(|name| fs::read_to_string(self.place(name)).unwrap_or_default()).concat();
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+        child::last_lines(&[self.place(LOG), self.place("errors")], LAST_LINES)
     }
 }
 

@@ -251,10 +251,7 @@ impl Server {
 
     /// The last lines that it said.
     fn said(&self) -> String {
-        let said =
-            ["said", "errors"].map(|name| fs::read_to_string(self.place(name)).unwrap_or_default()).concat();
-        let lines: Vec<&str> = said.lines().collect();
-        lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+        child::last_lines(&[self.place("said"), self.place("errors")], LAST_LINES)
     }
 }
 
