@@ -16,11 +16,11 @@ use plimsoll_ratecontrol::learned::guard::Handover;
 use plimsoll_ratecontrol::{
     ApiSignal, Decision, Network, Observation, RateControl, ServiceId, Settings, Topology,
 };
-use plimsoll_rlqs::fleet::Demand;
+use plimsoll_rlqs::fleet::{Demand, Flow};
 use plimsoll_sentry::clock;
 use tokio::sync::watch;
 use tokio::task::spawn_local;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::entries::{Entries, Seen};
 use crate::rates::{Decided, FleetRates};
@@ -36,6 +36,9 @@ const MORE: f64 = 1.2;
 
 /// Where for so long no sentry has said how requests fare that enter, that is said.
 const BLIND: Nanos = Nanos::from_secs(30);
+
+/// The part of a step after which those who were asked at its beginning have mostly answered.
+const ANSWERED: u32 = 5;
 
 /// From one list of what would come to every service to the next: whoever scales them looks more seldom.
 const WANTED: Nanos = Nanos::from_secs(1);
@@ -86,8 +89,9 @@ async fn run(
 ) {
     let step = Duration::from(step);
     let mut entries = Entries::new(decider.config.sentry.admin_token.clone());
-    let mut ticks = interval(step);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // Services are asked at the beginning of a step. Were rates decided then, too, one step would have two answers and the next none.
+    let mut ticks = interval_at(Instant::now() + step / ANSWERED, step);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         ticks.tick().await;
         let sentries = addresses.borrow().clone();
@@ -163,12 +167,13 @@ impl Decider {
         services.truncate(self.topology.services());
         let figures = usage.services.iter().flat_map(Known::figures);
         self.told = figures.map(|figure| figure.at).fold(self.told, Nanos::max);
-        let class = |(at, class): (usize, &Class)| signal(class, demand.and_then(|all| all.get(at)), seen);
+        let demand = |at: usize| demand.and_then(|all| all.get(at));
+        let class = |(at, class): (usize, &Class)| signal(class, demand(at), seen);
         let apis: Vec<ApiSignal> = self.config.classes.iter().enumerate().map(class).collect();
         if self.recording.see(now, &self.topology, &services, &apis) {
             self.tell_recording();
         }
-        self.say_blind(now, demand.is_some() && seen.classes.is_empty());
+        self.say_blind(now, demand(0).is_some() && seen.classes.is_empty());
         let observation = Observation { services: &services, apis: &apis };
         let step = self.control.step(now, &self.topology, &observation);
         self.recorder.iter().for_each(|recorder| recorder.step(now, &observation, step.rates));
@@ -191,8 +196,11 @@ impl Decider {
         let is_due = now.since(self.wanted) >= WANTED;
         let wanted = is_due.then(|| {
             self.wanted = now;
+            let flow =
+                |(at, signal): (usize, &ApiSignal)| demand(at).map_or_else(|| flow(signal), |it| it.steady);
+            let flows: Vec<Flow> = apis.iter().enumerate().map(flow).collect();
             let services = (0..self.topology.services() as u32).map(ServiceId);
-            services.map(|service| (name(service), Wanted::of(&self.topology, service, &apis))).collect()
+            services.map(|service| (name(service), Wanted::of(&self.topology, service, &flows))).collect()
         });
         Decided { per_s, why, causes, overloaded, wanted }
     }
@@ -237,7 +245,7 @@ fn say_handover(classes: &[Class], handover: &Handover) {
 fn signal(class: &Class, demand: Option<&Demand>, seen: &Seen) -> ApiSignal {
     let entered = seen.classes.get(&class.name);
     let (offered, admitted) = match (demand, entered) {
-        (Some(demand), _) => (Some(demand.offered_per_s), Some(demand.admitted_per_s)),
+        (Some(Demand { latest, .. }), _) => (Some(latest.offered_per_s), Some(latest.admitted_per_s)),
         (None, Some(entered)) => (Some(entered.offered_per_s), Some(entered.admitted_per_s())),
         (None, None) => (None, None),
     };
@@ -262,6 +270,12 @@ fn signal(class: &Class, demand: Option<&Demand>, seen: &Seen) -> ApiSignal {
         goodput_per_s,
         tail_latency: tail_ms.map(|ms| Nanos::from_secs_f64(ms / 1e3)),
     }
+}
+
+/// As it is where nobody is told rates, and so nobody reports what comes.
+fn flow(signal: &ApiSignal) -> Flow {
+    let offered_per_s = signal.offered_per_s.unwrap_or(0.0);
+    Flow { offered_per_s, admitted_per_s: signal.admitted_per_s.unwrap_or(offered_per_s) }
 }
 
 #[cfg(test)]

@@ -163,7 +163,7 @@ impl FleetRates {
         let unheard = self.server.as_ref().map(Server::unheard).unwrap_or_default();
         let class = |(i, (name, _)): (usize, &(String, Option<f64>))| {
             let outcome = outcomes.get(i).and_then(Option::as_ref);
-            let demand = demand.as_ref().map(|demand| demand[i]).unwrap_or_default();
+            let demand = demand.as_ref().map(|demand| demand[i].steady).unwrap_or_default();
             let limit = decided.per_s[i];
             ClassRate {
                 name: name.clone(),

@@ -1,7 +1,8 @@
 //! What would come to each service of the fleet if all that is sent were let in. Whoever scales a service sees only what was; this is the
 //! rest of the demand.
 
-use plimsoll_ratecontrol::{ApiSignal, ServiceId, Topology};
+use plimsoll_ratecontrol::{ServiceId, Topology};
+use plimsoll_rlqs::fleet::Flow;
 use serde::Serialize;
 
 /// Calls of one service.
@@ -17,13 +18,12 @@ pub struct Wanted {
 
 impl Wanted {
     /// Of a service, as far as is known what its callers send and what of that is let in.
-    pub fn of(topology: &Topology, service: ServiceId, apis: &[ApiSignal]) -> Wanted {
+    pub fn of(topology: &Topology, service: ServiceId, apis: &[Flow]) -> Wanted {
         let (mut offered_per_s, mut admitted_per_s) = (0.0, 0.0);
         for &(api, calls) in topology.users(service) {
-            let Some(signal) = apis.get(api.index()) else { continue };
-            let offered = signal.offered_per_s.unwrap_or(0.0);
-            offered_per_s += calls * offered;
-            admitted_per_s += calls * signal.admitted_per_s.unwrap_or(offered);
+            let Some(flow) = apis.get(api.index()) else { continue };
+            offered_per_s += calls * flow.offered_per_s;
+            admitted_per_s += calls * flow.admitted_per_s;
         }
         let ratio = if admitted_per_s > 0.0 { (offered_per_s / admitted_per_s).max(1.0) } else { 1.0 };
         Wanted { offered_per_s, admitted_per_s, ratio }
@@ -41,12 +41,8 @@ mod tests {
     fn a_service_is_wanted_by_all_who_call_it_limited_or_not() {
         let api = |services: &[u32]| Api::along(services.iter().copied(), Nanos::from_secs(1), 1);
         let topology = Topology::new(3, vec![api(&[0, 1, 1]), api(&[0])]);
-        let signal = |offered, admitted| ApiSignal {
-            offered_per_s: Some(offered),
-            admitted_per_s: Some(admitted),
-            ..ApiSignal::default()
-        };
-        let apis = [signal(100.0, 40.0), signal(20.0, 20.0)];
+        let flow = |offered_per_s, admitted_per_s| Flow { offered_per_s, admitted_per_s };
+        let apis = [flow(100.0, 40.0), flow(20.0, 20.0)];
         let of = |service| Wanted::of(&topology, ServiceId(service), &apis);
         let wanted = |offered_per_s, admitted_per_s, ratio| Wanted { offered_per_s, admitted_per_s, ratio };
         assert_eq!(of(0), wanted(120.0, 60.0, 2.0));

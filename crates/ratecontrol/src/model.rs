@@ -35,7 +35,7 @@ use crate::topology::{ApiId, OwnTime, ServiceId};
 use past::Past;
 use plan::{Demand, Plan};
 use rows::Touched;
-use service::{FULL, Goal, LOST_S, Seen, Service};
+use service::{Goal, LOST_S, Seen, Service};
 
 /// What may be set of the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -136,9 +136,8 @@ impl Model {
         self.full.extend((0..view.topology.services()).map(|at| {
             let service = ServiceId(at as u32);
             let signal = view.memory.service(service);
-            let long = |wait: Nanos| wait > view.patience(service) + view.patience(service);
-            let busy = || signal.utilization.is_some_and(|utilization| utilization >= FULL);
-            view.knows(service) && signal.queue_delay.map_or_else(busy, long)
+            let patience_s = view.patience(service).as_secs_f64();
+            view.knows(service) && self.services[at].holds_up(&signal, patience_s)
         }));
         let seconds = view.elapsed.as_secs_f64();
         for (at, known) in self.apis.iter_mut().enumerate() {
@@ -171,9 +170,14 @@ impl Model {
         let mut inferred: Option<f64> = None;
         let full = u32::from(self.full[service.index()]);
         self.flows.clear();
+        // Who was not heard in the step before tells of that, too.
+        let tells_queue = view.memory.service(service).queue_delay.is_some();
+        let heard_for = self.services[service.index()].heard_for(view.now).filter(|_| tells_queue);
+        let missed = heard_for.and_then(|since| self.past.missed(view.now, since, view.elapsed));
         for &(api, calls) in view.topology.users(service) {
             let known = &self.apis[api.index()];
-            let flow = known.admitted * calls;
+            let admitted = missed.map_or(known.admitted, |time| self.past.per_s(time, api));
+            let flow = admitted * calls;
             expected += flow;
             self.flows.push(flow);
             if known.full > full {

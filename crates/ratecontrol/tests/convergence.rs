@@ -1,6 +1,7 @@
 //! How soon and how well rates come to what a fleet can carry, on a small model of one. What is best is worked out by hand in each case.
 
 mod fluid;
+mod sentries;
 
 use std::collections::{BTreeSet, VecDeque};
 

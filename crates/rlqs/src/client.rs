@@ -117,7 +117,7 @@ async fn session(
     log::info!(controller:%, revision; "rates come from this controller");
     health.connected.store(true, Relaxed);
     let mut ticks = interval(STEP.into());
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let (mut heard, mut reported) = (Instant::now(), (settings.clock)());
     loop {
         tokio::select! {

@@ -22,13 +22,30 @@ const SILENT: Nanos = Nanos::from_secs(60);
 /// The part of a rate that is divided evenly, so that somebody where nothing arrived can begin at once.
 const EVENLY: f64 = 0.05;
 
-/// What arrives of a class, everywhere together.
+/// Requests of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Demand {
+pub struct Flow {
     /// Requests a second that come.
     pub offered_per_s: f64,
     /// Those of them that are let in.
     pub admitted_per_s: f64,
+}
+
+impl Flow {
+    fn add(&mut self, other: Flow) {
+        self.offered_per_s += other.offered_per_s;
+        self.admitted_per_s += other.admitted_per_s;
+    }
+}
+
+/// What arrives of a class, everywhere together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Demand {
+    /// As it was counted last. Who sets limits has to see at once what the last one did: taken for what it was a second ago, what comes of
+    /// what was let in seems to be far less when a limit falls, and far more when it rises.
+    pub latest: Flow,
+    /// Smoothed: what rates are divided by, and what people and autoscalers go by.
+    pub steady: Flow,
 }
 
 /// What was heard that was of no use.
@@ -67,8 +84,8 @@ struct Bucket {
     /// Counted since then and not yet part of the rates: all, and those that were let in.
     counted: [u64; 2],
     since: Nanos,
-    /// Smoothed, a second: all, and those that were let in. Nothing before there are two reports to measure between.
-    per_s: Option<[f64; 2]>,
+    /// A second. Nothing before there are two reports to measure between.
+    demand: Option<Demand>,
     /// What it was told last.
     told: Option<f64>,
 }
@@ -83,10 +100,15 @@ impl Bucket {
             return;
         }
         self.since = now;
-        let found = std::mem::take(&mut self.counted).map(|n| n as f64 / span.as_secs_f64());
+        let [offered_per_s, admitted_per_s] =
+            std::mem::take(&mut self.counted).map(|n| n as f64 / span.as_secs_f64());
+        let latest = Flow { offered_per_s, admitted_per_s };
         let weight = 1.0 - 0.5f64.powf(span.as_secs_f64() / HALF.as_secs_f64());
-        let smooth = |old: [f64; 2]| [0, 1].map(|i| old[i] + weight * (found[i] - old[i]));
-        self.per_s = Some(self.per_s.map_or(found, smooth));
+        let smooth = |Demand { steady, .. }: Demand| Flow {
+            offered_per_s: steady.offered_per_s + weight * (offered_per_s - steady.offered_per_s),
+            admitted_per_s: steady.admitted_per_s + weight * (admitted_per_s - steady.admitted_per_s),
+        };
+        self.demand = Some(Demand { latest, steady: self.demand.map_or(latest, smooth) });
     }
 }
 
@@ -155,7 +177,7 @@ impl Fleet {
             return false;
         }
         // What was counted before is of a time that nobody knows.
-        buckets.push(Bucket { id, class, heard: now, counted: [0; 2], since: now, per_s: None, told: None });
+        buckets.push(Bucket { id, class, heard: now, counted: [0; 2], since: now, demand: None, told: None });
         true
     }
 
@@ -163,9 +185,9 @@ impl Fleet {
     pub fn demand(&self) -> Vec<Demand> {
         let mut demands = vec![Demand::default(); self.classes.len()];
         for bucket in self.streams.values().flat_map(|stream| &stream.buckets) {
-            let [offered, admitted] = bucket.per_s.unwrap_or_default();
-            demands[bucket.class].offered_per_s += offered;
-            demands[bucket.class].admitted_per_s += admitted;
+            let Demand { latest, steady } = bucket.demand.unwrap_or_default();
+            demands[bucket.class].latest.add(latest);
+            demands[bucket.class].steady.add(steady);
         }
         demands
     }
@@ -205,8 +227,8 @@ impl Fleet {
             buckets.iter_mut().for_each(|bucket| takers[bucket.class].push((id, *refills, bucket)));
         }
         for (class, takers) in takers.into_iter().enumerate() {
-            let demands: Vec<Option<f64>> =
-                takers.iter().map(|(.., bucket)| bucket.per_s.map(|[offered, _]| offered)).collect();
+            let offered = |bucket: &Bucket| bucket.demand.map(|demand| demand.steady.offered_per_s);
+            let demands: Vec<Option<f64>> = takers.iter().map(|(.., bucket)| offered(bucket)).collect();
             let rate = per_s.get(class).copied().flatten();
             let shares = rate.map(|rate| divide(rate, &demands));
             let takers = takers.into_iter().enumerate().filter(|(_, (stream, ..))| is_told(*stream));
@@ -295,9 +317,12 @@ mod tests {
     fn a_rate_is_divided_by_what_arrives() {
         let (mut fleet, one, other) = two();
         let demand = fleet.demand();
-        assert!(
-            (demand[0].offered_per_s - 500.0).abs() < 1e-6 && (demand[0].admitted_per_s - 300.0).abs() < 1e-6
-        );
+        for flow in [demand[0].steady, demand[0].latest] {
+            assert!(
+                (flow.offered_per_s - 500.0).abs() < 1e-6 && (flow.admitted_per_s - 300.0).abs() < 1e-6,
+                "{flow:?}"
+            );
+        }
         assert_eq!(demand[1], Demand::default());
         let told = told(&mut fleet, &[Some(200.0), None], MS(2_000));
         // 95 % of it one to four, the rest evenly; written rounded down.
@@ -396,13 +421,26 @@ mod tests {
     #[test]
     fn reports_that_come_all_at_once_are_no_surge() {
         let (mut fleet, one, _) = two();
-        let before = fleet.demand()[0].offered_per_s;
+        let before = fleet.demand()[0].steady.offered_per_s;
         // Held up for a second, and then four within a millisecond.
         for _ in 0..4 {
             fleet.report(one, vec![usage("a", 25, 0)], MS(3_000));
         }
-        let after = fleet.demand()[0].offered_per_s;
-        assert!(after <= before + 1e-6, "{before} {after}");
+        let Demand { latest, steady } = fleet.demand()[0];
+        assert!(
+            steady.offered_per_s <= before + 1e-6 && latest.offered_per_s <= before + 1e-6,
+            "{before} {latest:?} {steady:?}"
+        );
+    }
+
+    #[test]
+    fn what_a_limit_did_is_told_at_once_and_shared_by_what_was_before() {
+        let (mut fleet, one, other) = two();
+        fleet.report(one, vec![usage("a", 5, 20)], MS(2_250));
+        fleet.report(other, vec![usage("a", 10, 90)], MS(2_250));
+        let Demand { latest, steady } = fleet.demand()[0];
+        assert_eq!(latest, Flow { offered_per_s: 500.0, admitted_per_s: 60.0 });
+        assert!((100.0..300.0).contains(&steady.admitted_per_s), "{steady:?}");
     }
 
     #[test]

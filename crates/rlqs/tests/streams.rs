@@ -153,7 +153,8 @@ async fn a_rate_gets_through_and_so_does_its_end() {
     plane.has(200.0).await;
     leader.decide(7, None);
     plane.has(f64::INFINITY).await;
-    until("its demand is known", || (50.0..150.0).contains(&leader.server.demand()[0].offered_per_s)).await;
+    until("its demand is known", || (50.0..150.0).contains(&leader.server.demand()[0].steady.offered_per_s))
+        .await;
     // It is told again and again, though nothing changes.
     let before = plane.plane.times_told.load(Relaxed);
     until("told again", || plane.plane.times_told.load(Relaxed) > before + 4).await;

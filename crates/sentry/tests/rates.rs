@@ -113,8 +113,9 @@ async fn a_controller_is_followed_and_left_as_the_config_says() {
     decides.send_modify(|rates| rates.per_s = vec![Some(0.0)]);
     eventually(|| limit() == Some(0.0), || format!("{:?}", limit())).await;
     assert_eq!(served(&sentry, 100).await, 0);
-    eventually(|| controller.demand()[0].offered_per_s > 1.0, || format!("{:?}", controller.demand())).await;
-    assert!(controller.demand()[0].admitted_per_s < controller.demand()[0].offered_per_s);
+    eventually(|| controller.demand()[0].steady.offered_per_s > 1.0, || format!("{:?}", controller.demand()))
+        .await;
+    assert!(controller.demand()[0].steady.admitted_per_s < controller.demand()[0].steady.offered_per_s);
 
     sentry.shared.reload(parse(&with("off"))).unwrap();
     eventually(|| limit().is_none(), || format!("{:?}", limit())).await;
@@ -145,7 +146,7 @@ async fn what_the_gate_turns_away_did_not_enter_the_fleet() {
     eventually(|| sentry.default_class().offered == 2, || "one served, one waiting".to_owned()).await;
     eventually(|| controller.streams() == 1, || "nobody reports".to_owned()).await;
     assert_eq!(served(&sentry, 300).await, 0);
-    let demand = || controller.demand()[0];
+    let demand = || controller.demand()[0].steady;
     eventually(|| demand().offered_per_s > 20.0, || format!("{:?}", demand())).await;
     let demand = demand();
     assert!(demand.admitted_per_s < 0.2 * demand.offered_per_s, "{demand:?}");

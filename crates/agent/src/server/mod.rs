@@ -11,6 +11,7 @@
 //! | `reserve` | one more connection, for when no other is to be had |
 //! | `measured` | what a server measures itself: pools of workers, memory |
 //! | `clock` | the time of scenes |
+//! | `pace` | how often it is asked |
 //! | `mask` | statements as they may be told |
 
 pub mod account;
@@ -23,6 +24,7 @@ pub mod latency;
 pub mod lies;
 pub mod mask;
 pub mod measured;
+mod pace;
 mod reserve;
 pub mod slots;
 pub mod stamp;
@@ -49,6 +51,7 @@ use self::clock::ServerClock;
 use self::latency::Pauses;
 use self::mask::without_password;
 use self::measured::Measured;
+use self::pace::Pace;
 use self::reserve::Reserve;
 use self::slots::What;
 use self::stamp::Stamp;
@@ -197,6 +200,7 @@ pub struct Server<A: Adapter> {
     began: Option<Stamp>,
     last: Option<Stamp>,
     suspicious: bool,
+    pace: Pace,
     warnings: Vec<String>,
     /// Whether those are all that hold.
     starts_over: bool,
@@ -221,6 +225,7 @@ impl<A: Adapter> Server<A> {
             began: None,
             last: None,
             suspicious: false,
+            pace: Pace::default(),
             warnings: Vec::new(),
             starts_over: false,
         })
@@ -345,8 +350,7 @@ impl<A: Adapter> Source for Server<A> {
 
     fn judged(&mut self, state: Standing, exact: bool) -> Duration {
         self.suspicious = exact || state != Standing::Calm;
-        let interval = Duration::from(self.settings.interval);
-        if self.suspicious { interval } else { interval * A::CALM }
+        self.pace.next(state, self.suspicious, self.settings.interval.into(), A::CALM)
     }
 
     fn warnings(&mut self) -> Vec<String> {

@@ -27,6 +27,12 @@ fn branch(services: &[&str]) -> PathBranch {
     PathBranch { share: 1.0, is_rest: false, visits: services.iter().map(visit).collect() }
 }
 
+/// So much for a while.
+fn comes(offered_per_s: f64, admitted_per_s: f64) -> Demand {
+    let flow = Flow { offered_per_s, admitted_per_s };
+    Demand { latest: flow, steady: flow }
+}
+
 impl Shop {
     fn new(decider: RateDecider) -> Shop {
         let text = "[controller.rates]\n[pool.shop]\nservers = [\"127.0.0.1:1\"]
@@ -71,8 +77,7 @@ impl Shop {
                 vec![known("catalog", (browse / 100.0).min(1.0)), known("frontend", (browse + cart) / 1e4)];
             self.usage.send_replace(Arc::new(Usage { services, ..Usage::default() }));
             let demand = [(browse_per_s, browse), (cart_per_s, cart), (0.0, 0.0)];
-            let demand =
-                demand.map(|(offered_per_s, admitted_per_s)| Demand { offered_per_s, admitted_per_s });
+            let demand = demand.map(|(offered, admitted)| comes(offered, admitted));
             self.limits = self.decider.step(self.now, Some(&demand), &self.seen(browse, cart));
             self.reasons.extend(self.limits.why.iter().flatten().cloned());
         }
@@ -172,7 +177,7 @@ fn a_queue_and_what_is_done_are_enough_to_decide_by() {
         };
         shop.usage.send_replace(Arc::new(Usage { services: vec![catalog], ..Usage::default() }));
         let demand = [(sent, browse), (0.0, 0.0), (0.0, 0.0)];
-        let demand = demand.map(|(offered_per_s, admitted_per_s)| Demand { offered_per_s, admitted_per_s });
+        let demand = demand.map(|(offered, admitted)| comes(offered, admitted));
         shop.limits = shop.decider.step(shop.now, Some(&demand), &Seen::default());
         // What had come before it was known is worked off within three seconds.
         longest = if step > 32 { longest.max(waiting) } else { 0.0 };
@@ -204,7 +209,7 @@ fn a_service_that_was_never_seen_in_a_trace_limits_nobody_however_busy() {
         let service = "unheard of".to_owned();
         let busy = Known { service, utilization: Some(all), queue_s: None, served_per_s: None };
         shop.usage.send_replace(Arc::new(Usage { services: vec![busy], ..Usage::default() }));
-        let demand = Demand { offered_per_s: 300.0, admitted_per_s: 300.0 };
+        let demand = comes(300.0, 300.0);
         let decided = shop.decider.step(shop.now, Some(&[demand; 3]), &shop.seen(300.0, 300.0));
         assert_eq!((decided.per_s, decided.overloaded), (vec![None; 3], Vec::new()));
     }
@@ -231,13 +236,13 @@ fn without_anybody_who_reports_the_sentries_counts_tell_what_comes() {
     assert_eq!(counted, expected);
     seen.is_whole = false;
     assert_eq!(signal(&class, None, &seen).goodput_per_s, None, "a part is not the sum");
-    let demand = Demand { offered_per_s: 50.0, admitted_per_s: 40.0 };
+    let demand = comes(50.0, 40.0);
     let told = signal(&class, Some(&demand), &seen);
     assert_eq!((told.offered_per_s, told.admitted_per_s), (Some(50.0), Some(40.0)), "Envoys are among these");
     seen.is_whole = true;
     let told = signal(&class, Some(&demand), &seen);
     assert_eq!(told.goodput_per_s, Some(28.0), "7 of the 10 that sentries let in, and so 28 of 40");
-    let demand = Demand { offered_per_s: 30.0, admitted_per_s: 11.0 };
+    let demand = comes(30.0, 11.0);
     assert_eq!(signal(&class, Some(&demand), &seen).goodput_per_s, Some(7.0), "no more than chance");
     seen.classes.insert("cart".to_owned(), Entered::default());
     let told = signal(&class, Some(&demand), &seen);

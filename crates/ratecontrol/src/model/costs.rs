@@ -86,6 +86,11 @@ impl Costs {
         self.off.map_or(1.0, |off| off.clamp(1.0, SUSPECTED))
     }
 
+    /// What the last sample had one suspect is not so.
+    pub fn trust(&mut self) {
+        self.off = None;
+    }
+
     /// Whether there was a sample.
     pub fn is_known(&self) -> bool {
         self.unit.is_some()

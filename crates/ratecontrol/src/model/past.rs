@@ -51,6 +51,14 @@ impl Past {
         (0..tried).map(time).filter(|(begin, end)| begin < end)
     }
 
+    /// The time since something was told last, so long ago; nothing where that is the last step.
+    pub fn missed(&self, now: Nanos, since: Nanos, step: Nanos) -> Option<(usize, usize)> {
+        let is_late = since.0 as f64 > SELDOM * step.0 as f64;
+        let end = self.steps.len().checked_sub(1)?;
+        let begin = self.steps.partition_point(|&(at, _)| at < now.since(since));
+        (is_late && begin < end).then_some((begin, end))
+    }
+
     /// When a time begins and ends.
     pub fn between(&self, (begin, end): (usize, usize)) -> (Nanos, Nanos) {
         (self.steps[begin].0, self.steps[end].0)

@@ -15,7 +15,7 @@ use super::costs::{Costs, Sample};
 use super::untold::{Came, Untold};
 
 /// A service that is busier than this may as well be full: more would not show.
-pub(super) const FULL: f64 = 0.98;
+const FULL: f64 = 0.98;
 /// A service that stays full without a reason is taken to do less, by this factor a step; one in front of which nobody waits, though by what is
 /// known it should be full, to do as much more.
 const MORE: f64 = 1.15;
@@ -219,6 +219,16 @@ impl Service {
         self.heard.map(|heard| now.since(heard))
     }
 
+    /// Whether it holds up so much of what comes that what goes on from here is another thing, by what is told of it now.
+    pub fn holds_up(&self, signal: &ServiceSignal, patience_s: f64) -> bool {
+        match (signal.queue_delay, signal.utilization) {
+            (Some(wait), Some(_)) => wait.as_secs_f64() > 2.0 * patience_s,
+            // While a queue is worked off more goes on than comes.
+            (Some(wait), None) => wait.as_secs_f64().max(self.wait_s.unwrap_or(0.0)) > patience_s,
+            (None, utilization) => utilization.is_some_and(|utilization| utilization >= FULL),
+        }
+    }
+
     /// Takes in what came in a step where nobody tells its queue.
     pub fn reckon(&mut self, now: Nanos, load: f64, seconds: f64) {
         self.untold.go_on(now, load, seconds);
@@ -238,7 +248,7 @@ impl Service {
             _ => None,
         };
         let waited = self.wait_s.is_some_and(|wait| wait > 0.0);
-        let waits = wait_s.is_some_and(|wait| wait > 0.5 * seen.patience_s);
+        let waits = wait_s.is_some_and(|wait| self.is_full(wait, seen.patience_s));
         self.wait_s = wait_s;
         if self.costs.callers(seen.users) {
             self.tally = Tally::default();
@@ -262,6 +272,16 @@ impl Service {
         self.allowed = self.allow(seen, goal, seconds, full);
     }
 
+    /// Whether it was full all the time, by how long requests wait now and did before. While a queue grew out of nothing it was for a part of the
+    /// time, which is better than nothing known.
+    fn is_full(&self, wait_s: f64, patience_s: f64) -> bool {
+        if self.costs.is_known() {
+            wait_s.min(self.wait_s.unwrap_or(0.0)) > 0.1 * patience_s
+        } else {
+            wait_s > 0.5 * patience_s
+        }
+    }
+
     /// Learns where it is told what was served. Behind a long queue, those served came long ago, in another mix; so it may have been where
     /// the queue is not known and all were busy before.
     fn count(&mut self, seen: &Seen<'_>, served_per_s: f64, busy: Option<f64>, seconds: f64, settled: bool) {
@@ -278,11 +298,23 @@ impl Service {
         }
         // What came is what was served and what the queue grew by. Where it is not known: what was served, unless there was one.
         let before = self.waiting;
+        let mean = self.costs.mean(seen.flows.iter().copied());
         let per_busy = match busy {
-            Some(busy) => Some(served_per_s / busy).filter(|_| busy > 0.0),
-            None => self.costs.mean(seen.flows.iter().copied()).map(|mean| 1.0 / mean),
+            // Where nobody says how busy it is, what was served in a step is a worse guess than what was learned.
+            Some(busy) if seen.says_busy || mean.is_none() => {
+                Some(served_per_s / busy).filter(|_| busy > 0.0)
+            }
+            _ => mean.map(|mean| 1.0 / mean),
         };
-        self.waiting = self.wait_s.zip(per_busy).map(|(wait, per_s)| wait * per_s);
+        // What was served can be done, whatever one sample of a queue may have said.
+        if !seen.says_busy && mean.is_some_and(|mean| served_per_s * mean * self.costs.suspected() > MOST) {
+            self.costs.trust();
+        }
+        // Nobody is nobody, whatever the service can do.
+        self.waiting = match self.wait_s {
+            Some(wait) if wait > 0.0 => per_busy.map(|per_s| wait * per_s),
+            nobody => nobody,
+        };
         let quiet = busy.is_none_or(|busy| busy < QUIET);
         // What was let in only now has not come yet.
         let changed = (seen.expected_per_s - self.expected).abs();
@@ -293,9 +325,12 @@ impl Service {
             _ if self.wait_s.is_none() && !full && !was_full && ((steady && quiet) || nearly) => 0.0,
             _ => return,
         };
-        if settled && seen.expected_per_s > 0.0 {
+        // How many wait is told by how long they do, so nearly; beside a long queue, few who come are lost in that.
+        let waiting = self.waiting.unwrap_or(0.0) + before.unwrap_or(0.0);
+        let shows = seen.expected_per_s * seconds > NEARLY * waiting;
+        if settled && shows {
             let keep = (-seconds / CALLS_S).exp();
-            self.came = self.came * keep + (served_per_s * seconds + grew).max(0.0);
+            self.came = (self.came * keep + served_per_s * seconds + grew).max(0.0);
             self.due = self.due * keep + seen.expected_per_s * seconds;
         }
     }
@@ -370,7 +405,11 @@ impl Service {
     /// Learns that it can do more where only a queue tells: who has room has none, however much that is. In two steps running, as what comes of
     /// few calls in one may be anything.
     fn outgrow(&mut self, seen: &Seen<'_>) {
-        let has_room = self.wait_s == Some(0.0) && self.load(seen.flows) >= FULL;
+        let load = if self.wait_s == Some(0.0) { self.load(seen.flows) } else { 0.0 };
+        if load * self.costs.suspected() >= FULL {
+            self.costs.trust();
+        }
+        let has_room = load >= FULL;
         self.spare = if has_room { (self.spare + 1).min(2) } else { 0 };
         if self.spare >= 2 {
             self.costs.grow(1.0 / MORE);

@@ -58,7 +58,8 @@ impl Fluid {
         }
     }
 
-    fn waits_s(&self) -> Vec<f64> {
+    /// How long a call that comes now waits, at each service.
+    pub fn waits_s(&self) -> Vec<f64> {
         let waiting = |service: usize| {
             (0..self.offered.len()).map(|api| self.queue[api][service] * self.work[api][service]).sum::<f64>()
         };

@@ -125,7 +125,7 @@ pub fn spawn(settings: &Telemetry, usage: watch::Sender<Arc<Usage>>) {
         let (board, usage) = (Rc::clone(&board), Rc::clone(&usage));
         let mut ticks = interval(Duration::from(every(&asked)));
         tokio::task::spawn_local(async move {
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
             loop {
                 ticks.tick().await;
                 let answer = asked.ask().await;
