@@ -15,7 +15,7 @@ const LONGEST_ID: usize = 1_024;
 const MOST_REQUESTS: u64 = 1_000_000_000;
 /// Reports that come closer together are taken for one: what was counted in no time is no rate.
 const SHORTEST: Nanos = Nanos::from_millis(100);
-/// Half of a demand is from so long ago.
+/// Half of a steady flow is from so long ago.
 const HALF: Nanos = Nanos::from_millis(500);
 /// A bucket that nobody has reported for so long is forgotten.
 const SILENT: Nanos = Nanos::from_secs(60);

@@ -96,4 +96,17 @@ mod tests {
         assert_eq!(per_s(&past, now, Nanos::from_secs(40)).len(), 2);
         assert_eq!((past.steps.len(), past.per_s((0, 1), ApiId(7))), (STEPS, 0.0));
     }
+
+    #[test]
+    fn what_was_not_told_in_a_step_is_told_of_it_in_the_next() {
+        let (mut past, step) = (Past::default(), Nanos::from_millis(250));
+        for (nth, entered) in [100.0, 100.0, 500.0, 20.0].into_iter().enumerate() {
+            past.take(Nanos(step.0 * (nth as u64 + 1)), 0.25, [entered].into_iter());
+        }
+        let now = Nanos(4 * step.0);
+        assert_eq!(past.missed(now, step, step), None);
+        let both = past.missed(now, Nanos(2 * step.0), step).unwrap();
+        assert_eq!(past.per_s(both, ApiId(0)), 260.0);
+        assert_eq!(Past::default().missed(now, now, step), None);
+    }
 }
