@@ -44,7 +44,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
         assert!(given.iter().all(|given| *given <= RATE * (1.0 + 1e-9)), "{given:?}");
     }
-    for demand in fleet.demand() {
-        assert!(demand.offered_per_s.is_finite() && demand.admitted_per_s <= demand.offered_per_s);
+    for flow in fleet.demand().into_iter().flat_map(|demand| [demand.latest, demand.steady]) {
+        assert!(flow.offered_per_s.is_finite() && flow.admitted_per_s <= flow.offered_per_s);
     }
 });
