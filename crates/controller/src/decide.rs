@@ -167,13 +167,13 @@ impl Decider {
         services.truncate(self.topology.services());
         let figures = usage.services.iter().flat_map(Known::figures);
         self.told = figures.map(|figure| figure.at).fold(self.told, Nanos::max);
-        let demand = |at: usize| demand.and_then(|all| all.get(at));
-        let class = |(at, class): (usize, &Class)| signal(class, demand(at), seen);
+        let reported = |at: usize| demand.and_then(|all| all.get(at));
+        let class = |(at, class): (usize, &Class)| signal(class, reported(at), seen);
         let apis: Vec<ApiSignal> = self.config.classes.iter().enumerate().map(class).collect();
         if self.recording.see(now, &self.topology, &services, &apis) {
             self.tell_recording();
         }
-        self.say_blind(now, demand(0).is_some() && seen.classes.is_empty());
+        self.say_blind(now, demand.is_some() && seen.classes.is_empty());
         let observation = Observation { services: &services, apis: &apis };
         let step = self.control.step(now, &self.topology, &observation);
         self.recorder.iter().for_each(|recorder| recorder.step(now, &observation, step.rates));
@@ -196,9 +196,9 @@ impl Decider {
         let is_due = now.since(self.wanted) >= WANTED;
         let wanted = is_due.then(|| {
             self.wanted = now;
-            let flow =
-                |(at, signal): (usize, &ApiSignal)| demand(at).map_or_else(|| flow(signal), |it| it.steady);
-            let flows: Vec<Flow> = apis.iter().enumerate().map(flow).collect();
+            let steady =
+                |(at, api): (usize, &ApiSignal)| reported(at).map_or_else(|| flow(api), |it| it.steady);
+            let flows: Vec<Flow> = apis.iter().enumerate().map(steady).collect();
             let services = (0..self.topology.services() as u32).map(ServiceId);
             services.map(|service| (name(service), Wanted::of(&self.topology, service, &flows))).collect()
         });

@@ -165,15 +165,12 @@ impl Model {
         }
     }
 
-    fn learn_service(&mut self, service: ServiceId, view: &View<'_>) {
+    /// Learns from what is told of a service; of this time, if it was not heard in the step before.
+    fn learn_service(&mut self, service: ServiceId, missed: Option<(usize, usize)>, view: &View<'_>) {
         let (mut expected, mut held_up, mut late) = (0.0, 0.0, 0.0);
         let mut inferred: Option<f64> = None;
         let full = u32::from(self.full[service.index()]);
         self.flows.clear();
-        // Who was not heard in the step before tells of that, too.
-        let tells_queue = view.memory.service(service).queue_delay.is_some();
-        let heard_for = self.services[service.index()].heard_for(view.now).filter(|_| tells_queue);
-        let missed = heard_for.and_then(|since| self.past.missed(view.now, since, view.elapsed));
         for &(api, calls) in view.topology.users(service) {
             let known = &self.apis[api.index()];
             let admitted = missed.map_or(known.admitted, |time| self.past.per_s(time, api));
@@ -225,8 +222,7 @@ impl Model {
     }
 
     /// What came in the times of which it may be what is told of a service only now.
-    fn look_back(&mut self, service: ServiceId, view: &View<'_>) {
-        let Some(since) = self.services[service.index()].heard_for(view.now) else { return };
+    fn look_back(&mut self, service: ServiceId, since: Nanos, view: &View<'_>) {
         let (past, users) = (&self.past, view.topology.users(service).iter());
         for time in past.may_be(view.now, since, view.elapsed) {
             self.past_times.push(past.between(time));
@@ -352,10 +348,15 @@ impl RateController for Model {
             if view.memory.service_heard(service) == Some(view.now) {
                 self.past_times.clear();
                 self.past_flows.clear();
-                if !tells_queue {
-                    self.look_back(service, view);
+                let mut missed = None;
+                if let Some(since) = self.services[service.index()].heard_for(view.now) {
+                    if tells_queue {
+                        missed = self.past.missed(view.now, since, view.elapsed);
+                    } else {
+                        self.look_back(service, since, view);
+                    }
                 }
-                self.learn_service(service, view);
+                self.learn_service(service, missed, view);
             }
             let Limits { any: limited, for_it, first } = self.weigh(service, view, rates);
             let (load, wanted) = (self.load[service.index()], self.wanted[service.index()]);

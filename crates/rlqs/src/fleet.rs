@@ -36,6 +36,15 @@ impl Flow {
         self.offered_per_s += other.offered_per_s;
         self.admitted_per_s += other.admitted_per_s;
     }
+
+    /// A part of the way from here to there.
+    fn toward(self, there: Flow, part: f64) -> Flow {
+        let between = |here: f64, there: f64| here + part * (there - here);
+        Flow {
+            offered_per_s: between(self.offered_per_s, there.offered_per_s),
+            admitted_per_s: between(self.admitted_per_s, there.admitted_per_s),
+        }
+    }
 }
 
 /// What arrives of a class, everywhere together.
@@ -104,11 +113,8 @@ impl Bucket {
             std::mem::take(&mut self.counted).map(|n| n as f64 / span.as_secs_f64());
         let latest = Flow { offered_per_s, admitted_per_s };
         let weight = 1.0 - 0.5f64.powf(span.as_secs_f64() / HALF.as_secs_f64());
-        let smooth = |Demand { steady, .. }: Demand| Flow {
-            offered_per_s: steady.offered_per_s + weight * (offered_per_s - steady.offered_per_s),
-            admitted_per_s: steady.admitted_per_s + weight * (admitted_per_s - steady.admitted_per_s),
-        };
-        self.demand = Some(Demand { latest, steady: self.demand.map_or(latest, smooth) });
+        let steady = self.demand.map_or(latest, |before| before.steady.toward(latest, weight));
+        self.demand = Some(Demand { latest, steady });
     }
 }
 

@@ -41,22 +41,26 @@ impl Past {
     /// The times of which it may be what is told now and was last told so long ago, by the steps at whose ends they begin and end; none where
     /// that is the last step.
     pub fn may_be(&self, now: Nanos, since: Nanos, step: Nanos) -> impl Iterator<Item = (usize, usize)> {
-        let is_late = since.0 as f64 > SELDOM * step.0 as f64;
-        let at = |time: Nanos| self.steps.partition_point(|&(at, _)| at < time).min(self.steps.len() - 1);
-        let tried = if is_late && self.steps.len() > 1 { TRIED } else { 0 };
+        let tried = if is_late(since, step) && self.steps.len() > 1 { TRIED } else { 0 };
         let time = move |nth: u32| {
             let end = now.since(Nanos(since.0 / u64::from(TRIED - 1) * u64::from(nth)));
-            (at(end.since(since)), at(end))
+            (self.at(end.since(since)), self.at(end))
         };
         (0..tried).map(time).filter(|(begin, end)| begin < end)
     }
 
     /// The time since something was told last, so long ago; nothing where that is the last step.
     pub fn missed(&self, now: Nanos, since: Nanos, step: Nanos) -> Option<(usize, usize)> {
-        let is_late = since.0 as f64 > SELDOM * step.0 as f64;
-        let end = self.steps.len().checked_sub(1)?;
-        let begin = self.steps.partition_point(|&(at, _)| at < now.since(since));
-        (is_late && begin < end).then_some((begin, end))
+        if !is_late(since, step) {
+            return None;
+        }
+        let (begin, end) = (self.at(now.since(since)), self.at(now));
+        (begin < end).then_some((begin, end))
+    }
+
+    /// The step at whose end it was this time, or the last one.
+    fn at(&self, time: Nanos) -> usize {
+        self.steps.partition_point(|&(at, _)| at < time).min(self.steps.len().saturating_sub(1))
     }
 
     /// When a time begins and ends.
@@ -70,6 +74,11 @@ impl Past {
         let seconds = self.steps[end].0.since(self.steps[begin].0).as_secs_f64();
         if seconds > 0.0 { (sum(end) - sum(begin)) / seconds } else { 0.0 }
     }
+}
+
+/// Whether what was told last so long ago was not told in the last step.
+fn is_late(since: Nanos, step: Nanos) -> bool {
+    since.0 as f64 > SELDOM * step.0 as f64
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! How rates follow what sentries tell that stand before services: of times that differ, now and then nothing, and all of it by chance.
 
 use plimsoll_core::Nanos;
-use plimsoll_core::rng::seeded;
+use plimsoll_core::rng::{Rng, seeded};
 use plimsoll_ratecontrol::{Api, ApiSignal, Observation, RateControl, ServiceSignal, Settings};
 use rand::RngExt;
+use rand_distr::{Distribution, Poisson};
 
 use crate::fluid::{Fluid, Told};
 
@@ -11,13 +12,8 @@ const SLO: Nanos = Nanos::from_secs(1);
 const STEP_S: f64 = 0.25;
 
 /// Requests that come by chance in a time in which `mean` are to be expected.
-fn by_chance(rng: &mut impl RngExt, mean: f64) -> f64 {
-    let (least, mut product, mut came) = ((-mean).exp(), 1.0, -1.0);
-    while product > least {
-        came += 1.0;
-        product *= rng.random_range(0.0..1.0f64);
-    }
-    came
+fn by_chance(rng: &mut Rng, mean: f64) -> f64 {
+    Poisson::new(mean).unwrap().sample(rng)
 }
 
 /// A step has so many parts of so long: those who look do so in different ones.
