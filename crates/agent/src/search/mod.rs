@@ -77,8 +77,6 @@ pub struct Search<const ELASTIC: bool> {
 impl<const ELASTIC: bool> Adapter for Search<ELASTIC> {
     type Target = Target;
     const SOURCE: &'static str = if ELASTIC { "elasticsearch" } else { "opensearch" };
-    /// Whatever a node is asked costs it a millisecond or two of CPU time, most of it to wake threads; a look asks two things.
-    const CALM: u32 = 8;
 
     fn target(settings: &Database) -> Result<Target, String> {
         let (DatabaseKind::OpenSearch { tls_ca } | DatabaseKind::Elasticsearch { tls_ca }) = &settings.kind
