@@ -13,14 +13,14 @@ from bench.usage import Bystanders
 TITLE = "What it costs a server to be watched"
 ABOUT = (
     "One real server of each kind under the undisturbed load of its case, in turns of six seconds: with an agent that looks at it and has nothing to do, and without, each first by turns, "
-    "five seconds after the agent was started or ended (`plimsoll case cost`). A JVM is watched for a quarter of an hour before, and answers 5 requests/s meanwhile, as an agent asks the same however many there are. CPU time is the kernel's: of all processes of the server, with what it does for the "
+    "five seconds after the agent was started or ended (`plimsoll case cost`). A JVM is watched for five minutes before, and answers 5 requests/s meanwhile, as an agent asks the same however many there are. What it compiles, for hours now and then, comes to more than all that an agent asks, so that is told apart and what there is besides is judged. CPU time is the kernel's: of all processes of the server, with what it does for the "
     "agent, and of the agent. Where processors are what is short, a server can do less by the part of them that it has more of. "
     "The error is two standard errors of the mean over the pairs of turns; where it is larger than the limit, a figure within it may be chance."
 )
 CASES = {"c6": "PostgreSQL", "c4": "MariaDB", "c9": "Apache", "c25": "php-fpm", "c12": "OpenSearch", "c10": "Elasticsearch"}
 # A JVM compiles what it finds that it runs often, what it does for an agent too, which comes seldom; and it takes out its garbage when it
-# likes. So it is watched for a quarter of an hour before its first turn, has more turns, and fewer requests, in whose garbage the little
-# would be lost that an agent costs, which asks the same however many there are.
+# likes. So it is watched for some minutes before its first turn, has more turns, and fewer requests, in whose garbage the little would be lost
+# that an agent costs, which asks the same however many there are.
 JVMS = {"OpenSearch", "Elasticsearch"}
 MOST_SERVER_PCT, MOST_AGENT_PCT = 0.5, 2.0
 
@@ -48,7 +48,7 @@ def measured(case, seed, quick):
     """What the turns of one server came to; nothing where it does not start, which it says itself."""
     length = ["--pairs", "2", "--turn", "2s"] if quick else ["--pairs", "8", "--turn", "6s"]
     if CASES[case] in JVMS and not quick:
-        length = ["--pairs", "12", "--turn", "6s", "--warm-up", "15m", "--rate", "5/s"]
+        length = ["--pairs", "12", "--turn", "6s", "--warm-up", "5m", "--rate", "5/s"]
     command = [tools.path("plimsoll"), "case", "cost", case, "--json", "--seed", str(seed), *length]
     said = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     return json.loads(said.stdout) if said.returncode == 0 else None
@@ -59,16 +59,17 @@ def report(record, raw):
     rows = []
     for cost in raw:
         name = CASES[cost["case"]]
-        part, error = (cost[key] / cost["processors"] for key in ("more_pct", "more_error_pct"))
+        besides = cost["more_besides"] or cost["more"]
+        part, error = (besides[key] / cost["processors"] for key in ("mean", "error"))
         agent_pct = cost["agent_pct"]
         record.target(f"{name}: more of all processors, %", f"<= {MOST_SERVER_PCT}", f"{part:.2f} +- {error:.2f}", part <= MOST_SERVER_PCT)
         record.target(f"{name}: the agent, % of a core", f"<= {MOST_AGENT_PCT:g}", f"{agent_pct:.2f}", agent_pct <= MOST_AGENT_PCT)
         p50s = [f"{ms:.2f}" for ms in cost["p50_ms"]]
-        more = f"{cost['more_pct']:.2f} +- {cost['more_error_pct']:.2f}"
-        rows.append([f"{cost['version']} ({cost['case']})", f"{cost['per_s']:.0f}", f"{cost['server_pct']:.2f}", more, f"{agent_pct:.2f}", *p50s])
+        more, besides = (f"{it['mean']:.2f} +- {it['error']:.2f}" if it else "-" for it in (cost["more"], cost["more_besides"]))
+        rows.append([f"{cost['version']} ({cost['case']})", f"{cost['per_s']:.0f}", f"{cost['server_pct']:.2f}", more, besides, f"{agent_pct:.2f}", *p50s])
     for name in [CASES[case] for case in record.options.only or CASES if all(cost["case"] != case for cost in raw)]:
         record.target(f"{name}: more of all processors, %", f"<= {MOST_SERVER_PCT}", "-", None)
-    columns = ["server", "requests/s", "without: % of a core", "with: more of it", "agent, % of a core", "p50 without, ms", "with"]
+    columns = ["server", "requests/s", "without: % of a core", "with: more of it", "what it compiles left out", "agent, % of a core", "p50 without, ms", "with"]
     record.table("In the mean over the turns", columns, rows)
 
 

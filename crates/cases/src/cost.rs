@@ -1,7 +1,8 @@
 //! What it costs a server to be watched: turns with an agent and turns without, of the same server under the same load, undisturbed.
 //!
 //! CPU time is what the kernel says: of everything that this program has started and that is not the agent, which is the server with what it
-//! does for the agent; and of the agent.
+//! does for the agent; and of the agent. A Java server compiles what it often does for many minutes, whenever it happens to: beside that
+//! nothing small is seen, so it is also said what there is besides.
 
 use std::collections::HashMap;
 use std::fs;
@@ -34,8 +35,19 @@ pub struct Turn {
     pub p99_ms: Option<f64>,
     /// What the server's processes had, in per cent of a core.
     pub server_pct: f64,
+    /// What of that its just-in-time compilers had, where there are any.
+    pub compilers_pct: f64,
     /// What the agent had, likewise.
     pub agent_pct: f64,
+}
+
+/// What there is more of with an agent, in the mean over the pairs of turns, and two standard errors of that.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct More {
+    /// The mean.
+    pub mean: f64,
+    /// The errors.
+    pub error: f64,
 }
 
 /// What the turns of one case came to.
@@ -51,10 +63,10 @@ pub struct Cost {
     pub per_s: f64,
     /// What the server's processes had without an agent, in the mean, in per cent of a core.
     pub server_pct: f64,
-    /// What they had more of with one, in the mean over the pairs of turns, in per cent of a core,
-    pub more_pct: f64,
-    /// and two standard errors of that.
-    pub more_error_pct: f64,
+    /// What they had more of with one, in per cent of a core,
+    pub more: More,
+    /// and without what just-in-time compilers had, where there are any.
+    pub more_besides: Option<More>,
     /// What the agent had, in the mean, in per cent of a core.
     pub agent_pct: f64,
     /// In the mean over the turns without an agent and over those with one, in milliseconds.
@@ -121,12 +133,18 @@ async fn turn(loading: &Loading, agent: Option<&Agent>, length: Nanos) -> Turn {
         p50_ms: figures.p50_ms,
         p99_ms: figures.p99_ms,
         server_pct: pct(after.since(&before, |pid| Some(pid) != agent_pid)),
+        compilers_pct: pct(after.compiled_since(&before)),
         agent_pct: pct(after.since(&before, |pid| Some(pid) == agent_pid)),
     }
 }
 
-/// CPU time of what this program has started and of what that has started, in ns, by process; with that of children which have ended.
-struct CpuTimes(HashMap<u32, u64>);
+/// CPU time of what this program has started and of what that has started, in ns.
+struct CpuTimes {
+    /// By process; with that of children which have ended.
+    processes: HashMap<u32, u64>,
+    /// By thread, of those that compile.
+    compilers: HashMap<u32, u64>,
+}
 
 impl CpuTimes {
     fn read() -> CpuTimes {
@@ -143,17 +161,41 @@ impl CpuTimes {
             }
             false
         };
-        CpuTimes(all.iter().filter(|(pid, _)| is_below(**pid)).map(|(pid, (_, ns))| (*pid, *ns)).collect())
+        let below = all.iter().filter(|(pid, _)| is_below(**pid));
+        let processes: HashMap<u32, u64> = below.map(|(pid, (_, ns))| (*pid, *ns)).collect();
+        let compilers = processes.keys().copied().flat_map(compilers).collect();
+        CpuTimes { processes, compilers }
     }
 
     /// What the processes that are meant have had since. One that has begun since had nothing before; what one had that has ended its
     /// parent has, once it has waited for it.
     fn since(&self, before: &CpuTimes, is_meant: impl Fn(u32) -> bool) -> u64 {
         let sum = |times: &CpuTimes| -> u64 {
-            times.0.iter().filter(|(pid, _)| is_meant(**pid)).map(|(_, ns)| *ns).sum()
+            times.processes.iter().filter(|(pid, _)| is_meant(**pid)).map(|(_, ns)| *ns).sum()
         };
         sum(self).saturating_sub(sum(before))
     }
+
+    /// What threads that compile have had since; of one that is gone nothing is known.
+    fn compiled_since(&self, before: &CpuTimes) -> u64 {
+        let since = |(thread, ns): (&u32, &u64)| ns - before.compilers.get(thread).unwrap_or(&0).min(ns);
+        self.compilers.iter().map(since).sum()
+    }
+}
+
+/// A process's threads that compile, if it is a Java virtual machine, and the CPU time of each in ns.
+fn compilers(pid: u32) -> Vec<(u32, u64)> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let of = |thread: fs::DirEntry| {
+        let name = fs::read_to_string(thread.path().join("comm")).ok()?;
+        // The kernel cuts names short.
+        if !(name.starts_with("C1 Compiler") || name.starts_with("C2 Compiler")) {
+            return None;
+        }
+        let had = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        Some((thread.file_name().to_str()?.parse().ok()?, had.split(' ').next()?.parse().ok()?))
+    };
+    threads.filter_map(of).collect()
 }
 
 /// A process's parent, and its CPU time with that of the children that it has waited for, in ns.
@@ -173,22 +215,15 @@ impl Cost {
             let turns = || turns.iter().filter(|turn| turn.watched == watched);
             turns().map(of).sum::<f64>() / turns().count().max(1) as f64
         };
-        let more = turns.chunks(2).map(|pair| {
-            let signed = |turn: &Turn| if turn.watched { turn.server_pct } else { -turn.server_pct };
-            pair.iter().map(signed).sum::<f64>()
-        });
-        let more: Vec<f64> = more.collect();
-        let pairs = more.len().max(1) as f64;
-        let more_pct = more.iter().sum::<f64>() / pairs;
-        let variance = more.iter().map(|it| (it - more_pct).powi(2)).sum::<f64>() / (pairs - 1.0).max(1.0);
+        let compiles = turns.iter().any(|turn| turn.compilers_pct > 0.0);
         Cost {
             case: case.to_owned(),
             version,
             processors,
             per_s: mean(false, &|turn| turn.per_s),
             server_pct: mean(false, &|turn| turn.server_pct),
-            more_pct,
-            more_error_pct: 2.0 * (variance / pairs).sqrt(),
+            more: More::of(&turns, |turn| turn.server_pct),
+            more_besides: compiles.then(|| More::of(&turns, |turn| turn.server_pct - turn.compilers_pct)),
             agent_pct: mean(true, &|turn| turn.agent_pct),
             p50_ms: [false, true].map(|watched| mean(watched, &|turn| turn.p50_ms.unwrap_or(f64::NAN))),
             turns,
@@ -198,23 +233,37 @@ impl Cost {
     /// In a line.
     pub fn text(&self) -> String {
         let Cost {
-            case,
-            version,
-            processors,
-            per_s,
-            server_pct,
-            more_pct,
-            more_error_pct,
-            agent_pct,
-            p50_ms,
-            ..
+            case, version, processors, per_s, server_pct, more, more_besides, agent_pct, p50_ms, ..
         } = self;
-        let [part, error] = [more_pct, more_error_pct].map(|pct| pct / *processors as f64);
+        let cpus = *processors as f64;
+        let say = |more: &More| {
+            let More { mean, error } = more;
+            let [part, part_error] = [mean, error].map(|pct| pct / cpus);
+            format!(
+                "{mean:.2} % more (+- {error:.2}), which is {part:.2} % of all processors (+- {part_error:.2})"
+            )
+        };
+        let besides = more_besides.as_ref().map(|more| format!("; without its compilers {}", say(more)));
         let [without_ms, with_ms] = p50_ms;
         format!(
-            "{case}: {version}, {per_s:.0} requests/s: the server takes {server_pct:.2} % of a core, watched {more_pct:.2} % more (+- {more_error_pct:.2}), \
-             which is {part:.2} % of all processors (+- {error:.2}); the agent takes {agent_pct:.2} % of a core; p50 {without_ms:.2} ms without, {with_ms:.2} ms with",
+            "{case}: {version}, {per_s:.0} requests/s: the server takes {server_pct:.2} % of a core, watched {}{}; \
+             the agent takes {agent_pct:.2} % of a core; p50 {without_ms:.2} ms without, {with_ms:.2} ms with",
+            say(more),
+            besides.unwrap_or_default(),
         )
+    }
+}
+
+impl More {
+    fn of(turns: &[Turn], of: impl Fn(&Turn) -> f64) -> More {
+        let pair = |pair: &[Turn]| -> f64 {
+            pair.iter().map(|turn| if turn.watched { of(turn) } else { -of(turn) }).sum()
+        };
+        let more: Vec<f64> = turns.chunks(2).map(pair).collect();
+        let pairs = more.len().max(1) as f64;
+        let mean = more.iter().sum::<f64>() / pairs;
+        let variance = more.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / (pairs - 1.0).max(1.0);
+        More { mean, error: 2.0 * (variance / pairs).sqrt() }
     }
 }
 
@@ -234,7 +283,8 @@ mod tests {
         let mut child =
             Command::new("sh").args(["-c", script]).stdin(std::process::Stdio::piped()).spawn().unwrap();
         let pid = child.id();
-        let had = |times: &CpuTimes| times.since(&before, |it| it == pid || !before.0.contains_key(&it));
+        let had =
+            |times: &CpuTimes| times.since(&before, |it| it == pid || !before.processes.contains_key(&it));
         let clock = Clock::start();
         while had(&CpuTimes::read()) < 20_000_000 {
             assert!(clock.now() < Nanos::from_secs(60), "it has had nothing");
@@ -246,21 +296,42 @@ mod tests {
 
     #[test]
     fn what_is_more_is_told_by_pairs() {
-        let turn = |watched, server_pct| Turn {
+        let turn = |watched, server_pct, compilers_pct| Turn {
             watched,
             per_s: 400.0,
             p50_ms: Some(0.5),
             p99_ms: Some(1.0),
             server_pct,
+            compilers_pct,
             agent_pct: if watched { 0.4 } else { 0.0 },
         };
-        let turns = [(false, 20.0), (true, 21.0), (true, 30.0), (false, 29.6)];
-        let turns = turns.map(|(watched, pct)| turn(watched, pct)).to_vec();
-        let text = Cost::new("c1", "MariaDB".to_owned(), 2, turns).text();
-        assert!(text.contains("24.80 % of a core, watched 0.70 % more (+- 0.60)"), "{text}");
-        assert!(
-            text.contains("0.35 % of all processors") && text.contains("the agent takes 0.40 %"),
-            "{text}"
-        );
+        let turns = |compilers: [f64; 4]| {
+            let pcts = [(false, 20.0), (true, 21.0), (true, 30.0), (false, 29.6)].into_iter().zip(compilers);
+            pcts.map(|((watched, pct), compilers)| turn(watched, pct, compilers)).collect()
+        };
+        let text = |turns| Cost::new("c1", "MariaDB".to_owned(), 2, turns).text();
+        let told = text(turns([0.0; 4]));
+        assert!(told.contains("24.80 % of a core, watched 0.70 % more (+- 0.60)"), "{told}");
+        assert!(told.contains("0.35 % of all processors (+- 0.30); the agent takes 0.40 %"), "{told}");
+        let told = text(turns([5.0, 5.8, 9.8, 9.6]));
+        assert!(told.contains("(+- 0.30); without its compilers 0.20 % more (+- 0.00)"), "{told}");
+    }
+
+    #[test]
+    fn who_compiles_is_told_by_name() {
+        let times = |compilers: &[(u32, u64)]| CpuTimes {
+            processes: HashMap::new(),
+            compilers: compilers.iter().copied().collect(),
+        };
+        let (before, after) = (times(&[(1, 100), (2, 50)]), times(&[(1, 130), (3, 7)]));
+        assert_eq!(after.compiled_since(&before), 37, "one has begun, and one is gone");
+        let named = std::thread::Builder::new().name("C2 CompilerThread0".to_owned());
+        let (ask, asked) = std::sync::mpsc::channel::<()>();
+        let thread = named.spawn(move || asked.recv()).unwrap();
+        while compilers(std::process::id()).len() != 1 {
+            std::thread::yield_now();
+        }
+        drop(ask);
+        thread.join().unwrap().unwrap_err();
     }
 }
