@@ -103,6 +103,8 @@ pub struct Model {
     full: Vec<bool>,
     flows: Vec<f64>,
     past: Past,
+    /// What was answered in time, of those of whom that was ever told.
+    answered: Past,
     /// The times of which it may be what is told of a service, and the flows in each.
     past_times: Vec<(Nanos, Nanos)>,
     past_flows: Vec<f64>,
@@ -169,6 +171,10 @@ impl Model {
     fn learn_service(&mut self, service: ServiceId, missed: Option<(usize, usize)>, view: &View<'_>) {
         let (mut expected, mut held_up, mut late) = (0.0, 0.0, 0.0);
         let mut inferred: Option<f64> = None;
+        let since = self.services[service.index()].heard_for(view.now).unwrap_or(view.elapsed);
+        let signal = view.memory.service_now(service);
+        let (time, mut answered) =
+            (self.answered.last(view.now, since), signal.queue_delay.is_none().then_some(0.0));
         let full = u32::from(self.full[service.index()]);
         self.flows.clear();
         for &(api, calls) in view.topology.users(service) {
@@ -181,6 +187,8 @@ impl Model {
                 held_up += flow;
             }
             late += flow * known.late();
+            let tells = flow == 0.0 || view.memory.api(api).goodput_per_s.is_some();
+            answered = answered.filter(|_| tells).map(|sum| sum + self.answered.per_s(time, api) * calls);
             // All who call it wait here, so none waits less in all.
             if let Some(excess) = known.excess_s.filter(|_| flow > 0.0) {
                 inferred = Some(inferred.map_or(excess, |least| least.min(excess)));
@@ -195,7 +203,7 @@ impl Model {
             .extend(view.topology.pairs_of(service).iter().map(|&pair| view.topology.own_time(pair)));
         let seen = Seen {
             now: view.now,
-            signal: view.memory.service_now(service),
+            signal,
             says_busy: view.memory.service(service).utilization.is_some(),
             flows: &self.flows,
             users: view.topology.users(service),
@@ -205,6 +213,7 @@ impl Model {
             past: &self.past_flows,
             settled: held_up <= 0.1 * expected,
             inferred_wait_s: inferred,
+            answered_per_s: answered.unwrap_or(0.0),
             patience_s: view.patience(service).as_secs_f64(),
             late: if expected > 0.0 { late / expected } else { 0.0 },
         };
@@ -334,6 +343,9 @@ impl RateController for Model {
         self.learn_apis(view);
         let admitted = self.apis.iter().map(|known| known.admitted);
         self.past.take(view.now, view.elapsed.as_secs_f64(), admitted);
+        let answered = |at| view.memory.api(ApiId(at as u32)).goodput_per_s.unwrap_or(0.0);
+        let answered = (0..self.apis.len()).map(answered);
+        self.answered.take(view.now, view.elapsed.as_secs_f64(), answered);
         for service in (0..services).map(|at| ServiceId(at as u32)) {
             if view.topology.users(service).is_empty() {
                 // It is gone, or nobody calls it any more: its place may be another's next time.

@@ -44,7 +44,7 @@ impl Past {
         let tried = if is_late(since, step) && self.steps.len() > 1 { TRIED } else { 0 };
         let time = move |nth: u32| {
             let end = now.since(Nanos(since.0 / u64::from(TRIED - 1) * u64::from(nth)));
-            (self.at(end.since(since)), self.at(end))
+            self.last(end, since)
         };
         (0..tried).map(time).filter(|(begin, end)| begin < end)
     }
@@ -54,8 +54,12 @@ impl Past {
         if !is_late(since, step) {
             return None;
         }
-        let (begin, end) = (self.at(now.since(since)), self.at(now));
-        (begin < end).then_some((begin, end))
+        Some(self.last(now, since)).filter(|(begin, end)| begin < end)
+    }
+
+    /// The time that ends now and is so long.
+    pub fn last(&self, now: Nanos, since: Nanos) -> (usize, usize) {
+        (self.at(now.since(since)), self.at(now))
     }
 
     /// The step at whose end it was this time, or the last one.

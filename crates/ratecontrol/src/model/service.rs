@@ -23,6 +23,8 @@ const MORE: f64 = 1.15;
 /// nearly what was expected.
 const QUIET: f64 = 0.9;
 const NEARLY: f64 = 0.1;
+/// Those who are answered in time are all who get through, if no more than this part is not.
+const FEW: f64 = 0.05;
 /// How many calls come of each request is followed within about this time.
 const CALLS_S: f64 = 3.0;
 /// Calls that are enough for a sample of what they cost,
@@ -67,6 +69,8 @@ pub(super) struct Seen<'a> {
     pub settled: bool,
     /// How long requests wait here, by what is known of the latencies of its callers.
     pub inferred_wait_s: Option<f64>,
+    /// Calls a second that came of those requests that were answered in time since something was heard last; zero where that is not known.
+    pub answered_per_s: f64,
     /// How long they may.
     pub patience_s: f64,
     /// The part of what was let in of its callers that was not answered in time.
@@ -387,18 +391,43 @@ impl Service {
                     take(utilization * least.load / least.busy, fewest);
                 }
             }
-            // All are busy, nobody knows the queue, and by what is known there is none. More costs than was known, if no more comes than
-            // before: or there was a queue already, and then that it costs less shows as soon as that is gone.
+            // All are busy, nobody knows the queue, and by what is known there is none. Where latencies tell that nobody waits, it may be chance.
+            // Where they do not tell, more costs than was known, if no more comes than before: or there was a queue already, and then that it
+            // costs less shows as soon as that is gone.
             (Some(utilization), _)
                 if full && self.wait_s.is_none() && !self.untold.explains(seen.now, seconds) =>
             {
-                if self.full > 0 && most.load < 1.1 {
-                    self.costs.grow(MORE);
-                } else if seen.expected_per_s >= self.expected {
-                    self.costs.at_least(utilization / all.iter().sum::<f64>(), all.iter().copied());
+                match seen.inferred_wait_s {
+                    Some(wait) if wait > seen.patience_s => {}
+                    Some(_) if !is_new => {
+                        if utilization > most.load {
+                            take(utilization, all);
+                        }
+                    }
+                    _ if self.full > 0 && most.load < 1.1 => self.costs.grow(MORE),
+                    _ if seen.expected_per_s >= self.expected => {
+                        self.costs.at_least(utilization / all.iter().sum::<f64>(), all.iter().copied());
+                    }
+                    _ => {}
                 }
             }
             _ => {}
+        }
+        if full && self.wait_s.is_none() && !is_new {
+            self.get_through(seen, seconds);
+        }
+    }
+
+    /// Learns from who got through it while it was full and was answered: it can do no less. And no more, where latencies tell that others wait and
+    /// nothing else holds up who got through.
+    fn get_through(&mut self, seen: &Seen<'_>, seconds: f64) {
+        let (calls, mean) = (seen.answered_per_s * seconds, 1.0 / seen.answered_per_s);
+        let waits = seen.inferred_wait_s.is_some_and(|wait| wait > seen.patience_s);
+        let all = seen.settled && waits && seen.late <= FEW;
+        let known = self.costs.mean(seen.flows.iter().copied());
+        if calls >= 1.0 && (all || known.is_some_and(|known| mean < known)) {
+            let sample = Sample { mean, calls, seconds, mixed: false, full: false };
+            self.costs.take(sample, seen.flows.iter().copied());
         }
     }
 
@@ -425,9 +454,10 @@ impl Service {
             self.balance(seen, seconds, wait < 2.0 * keep * self.caution);
             return (1.0 - (wait - keep * self.caution) / drain_s).clamp(LEAST, MOST);
         }
-        // Everything is busy though no more comes than fits, and by what is known there is no queue: there is one.
+        // Everything is busy though no more comes than fits, and by what is known there is no queue: there is one, if latencies do not tell.
         let fits = self.costs.is_known() && self.load(seen.flows) <= FULL;
-        let is_stuck = full && fits && !self.untold.explains(seen.now, seconds);
+        let is_stuck =
+            full && fits && seen.inferred_wait_s.is_none() && !self.untold.explains(seen.now, seconds);
         self.stuck = if is_stuck { (self.stuck + 1).min(8) } else { 0 };
         let unseen = 0.8f64.powi(self.stuck.saturating_sub(1) as i32);
         let told_s = seen.inferred_wait_s.filter(|_| full).unwrap_or(0.0);

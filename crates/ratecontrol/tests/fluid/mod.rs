@@ -26,6 +26,8 @@ pub struct Fluid {
     pub topology: Topology,
     /// Work a second that each service can do; a call is one, unless `work` says something else.
     pub capacity: Vec<f64>,
+    /// How many times as much each happens to do now.
+    pub pace: Vec<f64>,
     /// Requests a second that are sent of each API.
     pub offered: Vec<f64>,
     /// Work of a call of an API at a service.
@@ -51,6 +53,7 @@ impl Fluid {
             good: vec![0.0; offered.len()],
             over_now_s: vec![0.0; capacity.len()],
             capacity: capacity.to_vec(),
+            pace: vec![1.0; capacity.len()],
             offered: offered.to_vec(),
             now: Nanos::ZERO,
             over_s: 0.0,
@@ -73,6 +76,7 @@ impl Fluid {
         let (mut admitted, mut good) = (vec![0.0; apis], vec![0.0; apis]);
         let mut latency = vec![0.0f64; apis];
         let steps = (seconds / STEP_S).round() as usize;
+        let can: Vec<f64> = self.capacity.iter().zip(&self.pace).map(|(per_s, pace)| per_s * pace).collect();
         for _ in 0..steps {
             let waits = self.waits_s();
             let mut load = vec![0.0; services];
@@ -94,7 +98,7 @@ impl Fluid {
                     load[service] += came[api] * calls * self.work[api][service];
                     all += self.queue[api][service] * self.work[api][service];
                 }
-                let part = if all > 0.0 { (self.capacity[service] * STEP_S / all).min(1.0) } else { 0.0 };
+                let part = if all > 0.0 { (can[service] * STEP_S / all).min(1.0) } else { 0.0 };
                 busy[service] += all * part;
                 for &(api, calls) in &users {
                     let api = api.index();
@@ -124,7 +128,7 @@ impl Fluid {
         let waits = self.waits_s();
         let services = (0..services).map(|service| ServiceSignal {
             utilization: (told != Told::Front)
-                .then_some((busy[service] / seconds / self.capacity[service].max(1e-9)).min(1.0)),
+                .then_some((busy[service] / seconds / can[service].max(1e-9)).min(1.0)),
             queue_delay: (!matches!(told, Told::Served | Told::Busy))
                 .then(|| Nanos::from_secs_f64(waits[service])),
             served_per_s: (!matches!(told, Told::Queue | Told::Busy)).then_some(served[service] / seconds),
