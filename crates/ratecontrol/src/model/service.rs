@@ -398,12 +398,8 @@ impl Service {
                 if full && self.wait_s.is_none() && !self.untold.explains(seen.now, seconds) =>
             {
                 match seen.inferred_wait_s {
-                    Some(wait) if wait > seen.patience_s => {}
-                    Some(_) if !is_new => {
-                        if utilization > most.load {
-                            take(utilization, all);
-                        }
-                    }
+                    Some(wait) if wait > seen.patience_s || !is_new && utilization <= most.load => {}
+                    Some(_) if !is_new => take(utilization, all),
                     _ if self.full > 0 && most.load < 1.1 => self.costs.grow(MORE),
                     _ if seen.expected_per_s >= self.expected => {
                         self.costs.at_least(utilization / all.iter().sum::<f64>(), all.iter().copied());
