@@ -113,7 +113,7 @@ fn scraped(seed: u64, surge: f64, phase: usize, late: usize) -> Vec<f64> {
         came.add([fleet.offered[0], apis[0].admitted_per_s.unwrap(), 0.0]);
         in_time.add([apis[0].goodput_per_s.unwrap(), 0.0, 0.0]);
         slowest = slowest.max(apis[0].tail_latency.unwrap());
-        if (part + phase) % (4 * PARTS) == 0 {
+        if (part + phase).is_multiple_of(4 * PARTS) {
             scrapes.push_back((part + late * PARTS, busy.look()));
         }
         if part % PARTS == PARTS - 1 {
