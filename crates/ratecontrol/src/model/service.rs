@@ -25,6 +25,8 @@ const QUIET: f64 = 0.9;
 const NEARLY: f64 = 0.1;
 /// Those who are answered in time are all who get through, if no more than this part is not.
 const FEW: f64 = 0.05;
+/// See [`Service::guess`].
+const MOST_LATE: f64 = 0.5;
 /// How many calls come of each request is followed within about this time.
 const CALLS_S: f64 = 3.0;
 /// Calls that are enough for a sample of what they cost,
@@ -397,9 +399,11 @@ impl Service {
             (Some(utilization), _)
                 if full && self.wait_s.is_none() && !self.untold.explains(seen.now, seconds) =>
             {
+                // Where hardly anybody is answered in time, nobody tells what gets through either.
+                let tells = !is_new && seen.late <= MOST_LATE;
                 match seen.inferred_wait_s {
-                    Some(wait) if wait > seen.patience_s || !is_new && utilization <= most.load => {}
-                    Some(_) if !is_new => take(utilization, all),
+                    Some(wait) if tells && (wait > seen.patience_s || utilization <= most.load) => {}
+                    Some(_) if tells => take(utilization, all),
                     _ if self.full > 0 && most.load < 1.1 => self.costs.grow(MORE),
                     _ if seen.expected_per_s >= self.expected => {
                         self.costs.at_least(utilization / all.iter().sum::<f64>(), all.iter().copied());
