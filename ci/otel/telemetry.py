@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
-"""The controller learns from senders and sources that we did not write: the OpenTelemetry SDKs for Python and Go, Envoy's tracer, a real
-Prometheus, the node exporter.
+"""The controller learns from senders and sources that we did not write: the OpenTelemetry SDKs for Python and Go, a collector as the docs have
+it, Envoy's tracer, a real Prometheus, cAdvisor, the node exporter.
 
-    telemetry.py            runs the checks; prints `telemetry NAME ok` for each, and exits 1 if any failed
+    telemetry.py [NAME...]  runs the checks, or some of them; prints `telemetry NAME ok` for each, and exits 1 if any failed
     telemetry.py check      exits 0 if all that is needed is here
-    telemetry.py install    puts it below target/: virtual environments, one of them with Envoy, a Go program, Prometheus and the node exporter from their Debian packages
+    telemetry.py install    puts it below target/: virtual environments, one of them with Envoy, Go programs, Prometheus and the node exporter from their Debian packages
 """
 
+import contextlib
 import http.client
 import http.server
 import json
 import os
 import pathlib
+import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -28,7 +31,9 @@ from bench import tools  # noqa: E402
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 PLIMSOLL = os.environ.get("PLIMSOLL", str(TARGET / "release/plimsoll"))
 TOOLS = TARGET / "otel"
-PYTHON, GO = TOOLS / "venv/bin/python", TOOLS / "sender"
+PYTHON = TOOLS / "venv/bin/python"
+# Built from the modules that have their names.
+SENDER, COLLECTOR, CADVISOR = (TOOLS / name for name in ("sender", "collector", "cadvisor"))
 # Unpacked and not installed: apt would start them.
 DEBIANS = {name: shutil.which(name) or TOOLS / name / "usr/bin" / name for name in ("prometheus", "prometheus-node-exporter")}
 # Enough for a busy machine of two cores.
@@ -38,7 +43,7 @@ CHILDREN = []
 
 
 def check():
-    for tool in (PYTHON, GO, *DEBIANS.values()):
+    for tool in (PYTHON, SENDER, COLLECTOR, CADVISOR, *DEBIANS.values()):
         if not pathlib.Path(tool).exists():
             sys.exit(f"{tool} is missing: {sys.argv[0]} install")
     if not tools.path("envoy"):
@@ -50,7 +55,8 @@ def install():
     if not PYTHON.exists():
         subprocess.run([sys.executable, "-m", "venv", TOOLS / "venv"], check=True)
         subprocess.run([PYTHON, "-m", "pip", "install", "-q", "-r", HERE / "requirements.txt"], check=True)
-    subprocess.run(["go", "build", "-o", GO, "."], cwd=HERE, check=True)
+    for program in (SENDER, COLLECTOR, CADVISOR):
+        subprocess.run(["go", "build", "-o", program, "."], cwd=HERE / program.name, check=True)
     for name, program in DEBIANS.items():
         if not pathlib.Path(program).exists():
             subprocess.run(["apt-get", "download", "-qq", name], cwd=TOOLS, check=True)
@@ -87,7 +93,7 @@ def until(what, condition):
 
 
 class Exporter(http.server.BaseHTTPRequestHandler):
-    """What cAdvisor tells of two containers, each with half a CPU: `cart` uses 0.3 of one, `catalog` 0.45. And a gauge."""
+    """What a kubelet's cAdvisor tells of two containers, each with half a CPU: `cart` uses 0.3 of one, `catalog` 0.45. And a gauge."""
 
     def do_GET(self):
         now = time.time()
@@ -145,11 +151,10 @@ def learnt(admin, operation):
     return api, branch
 
 
-def sends(admin, command, endpoints, compression, name):
+def sends(admin, command, endpoint, protocol, compression, name):
     """One SDK, one protocol: what it sends is learnt."""
     operation = f"POST /{name.replace('-', '/')}/{{id}}"
-    protocol = "grpc" if "grpc" in name else "http"
-    done = subprocess.run([*map(str, command), protocol, endpoints[protocol], compression, str(REQUESTS), operation], capture_output=True, timeout=PATIENCE_S)
+    done = subprocess.run([*map(str, command), protocol, endpoint, compression, str(REQUESTS), operation], capture_output=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr.decode()[-500:]
     # Exporters say so where a message was refused, or a part of it.
     assert b"xport" not in done.stderr and b"rejected" not in done.stderr, done.stderr.decode()[-500:]
@@ -157,6 +162,26 @@ def sends(admin, command, endpoints, compression, name):
     api, branch = learnt(admin, operation)
     assert branch["services"] == {"frontend": 1, "cart": 2, "database": 2}, api
     assert api["class"] == ("orders" if name.startswith("python-grpc") else "default"), api
+
+
+def collected(work, protocol):
+    """What a collector passes on, by the lines of the docs, is learnt; and it must show the token that they have."""
+    admin, grpc, over_http = controller(work, f"collected-{protocol}", 'token = "a-long-random-word"')
+    takes = free_port()
+    [lines] = re.findall(r"```yaml\n(exporters:.*?)```", (ROOT / "docs/telemetry.md").read_text(), re.DOTALL)
+    lines = lines.replace("CONTROLLER:4317", f"127.0.0.1:{grpc}").replace("otlp/jaeger, ", "")
+    if protocol == "http":
+        lines = lines.replace("otlp/plimsoll", "otlphttp/plimsoll").replace(f"endpoint: 127.0.0.1:{grpc}", f"endpoint: http://127.0.0.1:{over_http}")
+    config = work / f"collector-{protocol}.yaml"
+    config.write_text(f"""
+receivers: {{ otlp: {{ protocols: {{ grpc: {{ endpoint: "127.0.0.1:{takes}" }} }} }} }}
+processors: {{ batch: {{}} }}
+{lines}
+  telemetry: {{ metrics: {{ level: none }} }}
+""")
+    start(work, f"collector-{protocol}", COLLECTOR, f"--config={config}")
+    until("the collector takes spans", lambda: not socket.create_connection(("127.0.0.1", takes), 1).close())
+    sends(admin, [SENDER], f"127.0.0.1:{takes}", "grpc", "none", f"collector-{protocol}")
 
 
 # As docs/telemetry.md has it, twice: who comes to the frontend is sent on to the cart, which is an Envoy, too, and that one to a server that
@@ -231,6 +256,30 @@ def traced_by_envoy(work, admin, protocol, port):
     envoy.kill()
 
 
+@contextlib.contextmanager
+def group(name):
+    """A control group that may use half a processor; what to write before a command that is to run in it. Only for who is root."""
+    root = pathlib.Path("/sys/fs/cgroup")
+    one = (root / "cgroup.controllers").exists()
+    groups = [directory / f"plimsoll-{name}" for directory in ([root] if one else [root / "cpu", root / "cpuacct"])]
+    for directory in groups:
+        directory.mkdir(exist_ok=True)
+    if one:
+        (groups[0] / "cpu.max").write_text("50000 100000")
+    else:
+        (groups[0] / "cpu.cfs_quota_us").write_text("50000")
+    into = "; ".join(f"echo $$ > {directory}/cgroup.procs" for directory in groups)
+    before = len(CHILDREN)
+    try:
+        yield "sh", "-c", f'{into}; exec "$@"', "sh"
+    finally:
+        for child in CHILDREN[before:]:
+            child.kill()
+            child.wait()
+        for directory in groups:
+            directory.rmdir()
+
+
 def sources(work):
     exporter = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Exporter)
     threading.Thread(target=exporter.serve_forever, daemon=True).start()
@@ -273,6 +322,15 @@ scrape_configs: [{{ job_name: cadvisor, static_configs: [{{ targets: ["127.0.0.1
     def by_cadvisor():
         told("by-cadvisor", f'scrape = [{{ server = "127.0.0.1:{exporter}", kind = "cadvisor" }}]', {"cart": 0.6, "catalog": 0.9})
 
+    def by_real_cadvisor():
+        port = free_port()
+        start(work, "cadvisor", CADVISOR, port)
+        keys = f'scrape = [{{ server = "127.0.0.1:{port}", kind = "cadvisor", label = "id" }}]'
+        with group("busy") as busy, group("calm") as calm:
+            start(work, "busy", *busy, sys.executable, "-c", "while True: pass")
+            start(work, "calm", *calm, sys.executable, "-c", "import time\nwhile True: time.sleep(0.2)")
+            told("by-real-cadvisor", keys, {"/plimsoll-busy": 1.0, "/plimsoll-calm": 0.0})
+
     def by_agent():
         keys = f'scrape = [{{ server = "127.0.0.1:{agent}", kind = "agent" }}]'
         admin, _ = told("by-agent", keys, {})
@@ -290,7 +348,7 @@ scrape_configs: [{{ job_name: cadvisor, static_configs: [{{ targets: ["127.0.0.1
             burner.kill()
         until("they are not", lambda: (busy() or 1) < 0.8)
 
-    return [("query", by_query), ("prometheus", by_prometheus), ("cadvisor", by_cadvisor), ("agent", by_agent), ("node-exporter", by_node_exporter)]
+    return [("query", by_query), ("prometheus", by_prometheus), ("cadvisor", by_cadvisor), ("real-cadvisor", by_real_cadvisor), ("agent", by_agent), ("node-exporter", by_node_exporter)]
 
 
 def main():
@@ -302,20 +360,24 @@ def main():
         url = lambda port: f"http://127.0.0.1:{port}"
         host = lambda port: f"127.0.0.1:{port}"
         python = ([PYTHON, HERE / "sender.py"], {"grpc": url(grpc), "http": url(over_http)})
-        go = ([GO], {"grpc": host(grpc), "http": host(over_http)})
+        go = ([SENDER], {"grpc": host(grpc), "http": host(over_http)})
         checks = []
         for sdk, (command, endpoints) in (("python", python), ("go", go)):
             for protocol in ("grpc", "http"):
                 for compression in ("none", "gzip"):
                     name = f"{sdk}-{protocol}-{compression}"
-                    checks.append((name, lambda c=command, e=endpoints, z=compression, n=name: sends(admin, c, e, z, n)))
+                    checks.append((name, lambda c=command, e=endpoints[protocol], p=protocol, z=compression, n=name: sends(admin, c, e, p, z, n)))
+        for protocol in ("grpc", "http"):
+            checks.append((f"collector-{protocol}", lambda p=protocol: collected(work, p)))
         for protocol, port in (("grpc", grpc), ("http", over_http)):
             checks.append((f"envoy-{protocol}", lambda p=protocol, a=port: traced_by_envoy(work, admin, p, a)))
         for name, run in checks + sources(work):
+            if sys.argv[1:] and name not in sys.argv[1:]:
+                continue
             try:
                 run()
                 print(f"telemetry {name} ok", flush=True)
-            except (AssertionError, subprocess.SubprocessError) as error:
+            except (AssertionError, OSError, subprocess.SubprocessError) as error:
                 failed += 1
                 print(f"telemetry {name} FAILED: {error}", flush=True)
     finally:
