@@ -4,7 +4,7 @@
 Sends more of one class than may enter through both, and counts what gets in: together they keep the rate, each has its part, and when
 the controller is stopped or killed nobody is held back for long. Prints `N passed, N failed`; exit 1 if any failed.
 
-    ci/rates.py [--install]
+    [PLIMSOLL=FILE] [PLIMSOLL_SENTRY=FILE] ci/rates.py [--install]
 """
 
 import http.client
@@ -26,6 +26,8 @@ from beside import Backend, free_port  # noqa: E402
 from bench import tools  # noqa: E402
 
 PLIMSOLL = os.environ.get("PLIMSOLL", str(ROOT / "target/release/plimsoll"))
+# One of another version, to see that they get on.
+SENTRY = os.environ.get("PLIMSOLL_SENTRY", PLIMSOLL)
 WORK = pathlib.Path(tempfile.mkdtemp(prefix="plimsoll-rates-"))
 CHILDREN = []
 # What may enter, and what comes at each of the two, a second: far less than a machine with other things to do can send.
@@ -247,7 +249,7 @@ def main():
     tools.need(["envoy"], "--install" in sys.argv)
     place, loads = Place(), []
     place.control()
-    start("sentry", PLIMSOLL, "sentry", "--config", place.config)
+    start("sentry", SENTRY, "sentry", "--config", place.config)
     start("envoy", tools.path("envoy"), "-c", place.yaml, "--concurrency", "1", "--disable-hot-restart", "--log-level", "info")
     passed = failed = 0
     try:
