@@ -5,7 +5,8 @@
 //! counts as too large only if chance alone would hardly make it so.
 //!
 //! Where clients are few, all of them soon wait behind that lock: no further request becomes late, and none ends. So those that became late
-//! since an objective was missed, or since requests ceased to end in time, count for as long as they run.
+//! since an objective was missed, or since requests ceased to end in time, count for as long as they run. So do those that became late before,
+//! one after the other, where they wait for something: a report that only takes long does not.
 
 use plimsoll_core::{Nanos, Slo, Statistic};
 
@@ -35,7 +36,7 @@ struct Limit {
     since: Option<Nanos>,
     /// When requests last ended in time.
     flowed: Option<Nanos>,
-    /// Requests that became late since the earlier of both and still run.
+    /// Requests that became late since the earlier of both and still run, and those that have been waiting for longer than the limit.
     stuck: f64,
 }
 
@@ -75,8 +76,11 @@ impl Limit {
         let is_dry = dry_for >= SPAN && usual_per_s * dry_for.as_secs_f64() >= MANY;
         self.stuck = if self.since.is_some() || is_dry {
             // Those that made it so may have become late a moment before it showed.
-            let recent = missed_for.max(dry_for) + SPAN;
-            overdue().filter(|&by| by < recent.0).count() as f64
+            let recent = (missed_for.max(dry_for) + SPAN).0;
+            let before = waiting(scene, self.limit)
+                .filter_map(|task| self.overdue(now, task))
+                .filter(|&by| by >= recent);
+            (overdue().filter(|&by| by < recent).count() + before.count()) as f64
         } else {
             0.0
         };
@@ -106,6 +110,15 @@ impl Limit {
         let (late, all) = self.counted();
         Late { limit: self.limit, allowed: self.allowed, share: late / all.max(1.0) }
     }
+}
+
+/// Requests that have been waiting for one thing for longer than `limit`, each once.
+fn waiting(scene: &Scene, limit: Nanos) -> impl Iterator<Item = &Task> {
+    let mut last = None;
+    let of = scene.uses.iter().filter(move |of| of.waiting_ns > limit.0).map(|of| of.task);
+    // In the order of tasks, so those of one task are side by side.
+    let each = of.filter(move |&task| last.replace(task) != Some(task));
+    each.filter_map(|task| scene.tasks.get(task as usize)).filter(|task| task.request)
 }
 
 /// Watches latency and throughput.
@@ -203,6 +216,7 @@ mod tests {
     use plimsoll_core::Percentile;
 
     use super::*;
+    use crate::scene::Use;
     use crate::testing::{at_ms, request};
 
     const LOOK: Nanos = Nanos::from_millis(20);
@@ -314,6 +328,38 @@ mod tests {
         }
         assert!(missed_at.is_some_and(|ms| ms < 3_000), "{missed_at:?}");
         assert!(detector.missed().is_some());
+    }
+
+    #[test]
+    fn clients_that_get_stuck_one_by_one_are_noticed() {
+        // A table is locked row by row: four clients run into it 300 ms apart, and the others go on until there are none.
+        let missed_at = |waits: bool| {
+            let mut detector = p99(50);
+            finish(&mut detector, 1..100, &[5; 10]);
+            let mut missed_at = None;
+            for look in 100..300u64 {
+                let ms = 20 * look;
+                let tasks: Vec<_> = (0..4)
+                    .map(|i| request(i, 2_000 + 300 * i))
+                    .filter(|r| r.started_ns <= at_ms(ms).0)
+                    .collect();
+                let finished = if tasks.len() < 4 { vec![(5_000_000, 2)] } else { vec![] };
+                let wait = |(index, task): (usize, &Task)| {
+                    let waiting_ns = if waits { at_ms(ms).0 - task.started_ns } else { 0 };
+                    Use { task: index as u32, waiting_ns, ..Use::default() }
+                };
+                let uses = tasks.iter().enumerate().map(wait).collect();
+                detector.look(at_ms(ms), LOOK, &Scene { tasks, uses, finished, ..Scene::default() });
+                if detector.missed().is_some() && missed_at.is_none() {
+                    missed_at = Some(ms);
+                }
+            }
+            assert_eq!(detector.missed().is_some(), missed_at.is_some(), "it stays missed");
+            missed_at
+        };
+        let at = missed_at(true);
+        assert!(at.is_some_and(|ms| (2_900..3_200).contains(&ms)), "{at:?}");
+        assert_eq!(missed_at(false), None, "four that only take long");
     }
 
     #[test]

@@ -47,8 +47,11 @@ pub struct SentryArgs {
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The config.
-    file: PathBuf,
+    /// The config; as `--config FILE`, too, as all others have it.
+    #[arg(required_unless_present = "config")]
+    file: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", hide = true, conflicts_with = "file")]
+    config: Option<PathBuf>,
 }
 
 /// Arguments of `verify`.
@@ -104,12 +107,13 @@ pub fn verified(record: Result<impl Serialize, String>) -> ExitCode {
 }
 
 fn check(args: &CheckArgs) -> ExitCode {
-    let Some(loaded) = config_file::load_aloud(&args.file) else { return ExitCode::FAILURE };
+    let Some(file) = args.file.as_ref().or(args.config.as_ref()) else { return ExitCode::FAILURE };
+    let Some(loaded) = config_file::load_aloud(file) else { return ExitCode::FAILURE };
     // What only shows when it is put together: certificates, keys, names. A file for the agent alone is no sentry's.
     if !loaded.config.pools.is_empty()
         && let Err(error) = crate::state::Shared::new(loaded.config, 1, None)
     {
-        eprintln!("{}", error.at(&loaded.text, &args.file));
+        eprintln!("{}", error.at(&loaded.text, file));
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS

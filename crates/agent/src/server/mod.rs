@@ -241,7 +241,7 @@ impl<A: Adapter> Server<A> {
                 kept
             }
         };
-        log::info!(app:% = self.settings.name, on_this_host = adapter.on_host(); "connected");
+        log::info!(app:% = self.settings.name, kernel_knows_it = adapter.on_host(); "connected");
         (self.last, self.starts_over) = (None, true);
         self.account.reconnected();
         Ok(adapter)

@@ -186,7 +186,7 @@ impl<S: Status> Workers<S> {
             let why = "who waits for a worker is not seen, so an overload is noticed late or not at all; run the agent on the same host, as root";
             self.untold.extend(self.listen.is_none().then(|| (why.to_owned(), false)));
         }
-        log::info!(pool:% = page.pool, on_this_host = self.kernel.is_some(); "workers");
+        log::info!(pool:% = page.pool, kernel_knows_them = self.kernel.is_some(); "workers");
     }
 
     fn backend(&self, worker: &Worker) -> Backend {

@@ -116,7 +116,7 @@ fn a_config_that_is_wrong_is_said_so_with_line_and_column() {
     let path = scratch.0.join("plimsoll.toml");
     std::fs::write(&path, "[sentry]\nlisten = \"127.0.0.1:99999\"\n[pool.a]\nservers = [\"127.0.0.1:1\"]\n")
         .unwrap();
-    for command in [&["sentry", "--config"][..], &["check"]] {
+    for command in [&["sentry", "--config"][..], &["check"], &["check", "--config"]] {
         let run = Command::new(env!("CARGO_BIN_EXE_plimsoll")).args(command).arg(&path).output().unwrap();
         let error = String::from_utf8(run.stderr).unwrap();
         assert_eq!((run.status.code(), run.stdout.len()), (Some(1), 0));
