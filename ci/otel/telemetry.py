@@ -39,6 +39,7 @@ DEBIANS = {name: shutil.which(name) or TOOLS / name / "usr/bin" / name for name 
 # Enough for a busy machine of two cores.
 PATIENCE_S = 90
 REQUESTS = 50
+BURN = [sys.executable, "-c", "while True: pass"]
 CHILDREN = []
 
 
@@ -258,7 +259,7 @@ def traced_by_envoy(work, admin, protocol, port):
 
 @contextlib.contextmanager
 def group(name):
-    """A control group that may use half a processor; what to write before a command that is to run in it. Only for who is root."""
+    """A control group that may use half a processor, for who is root; what to write before a command that is to run in it."""
     root = pathlib.Path("/sys/fs/cgroup")
     one = (root / "cgroup.controllers").exists()
     groups = [directory / f"plimsoll-{name}" for directory in ([root] if one else [root / "cpu", root / "cpuacct"])]
@@ -270,15 +271,23 @@ def group(name):
     except OSError as error:
         raise PermissionError(f"{root}: {error}") from error
     into = "; ".join(f"echo $$ > {directory}/cgroup.procs" for directory in groups)
-    before = len(CHILDREN)
     try:
         yield "sh", "-c", f'{into}; exec "$@"', "sh"
     finally:
-        for child in CHILDREN[before:]:
-            child.kill()
-            child.wait()
         for directory in groups:
             directory.rmdir()
+
+
+@contextlib.contextmanager
+def running(work, *commands):
+    """So long as it is wanted."""
+    children = [start(work, "running", *command) for command in commands]
+    try:
+        yield
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
 
 
 def sources(work):
@@ -327,18 +336,13 @@ scrape_configs: [{{ job_name: cadvisor, static_configs: [{{ targets: ["127.0.0.1
         port = free_port()
         start(work, "cadvisor", CADVISOR, port)
         keys = f'scrape = [{{ server = "127.0.0.1:{port}", kind = "cadvisor", label = "id" }}]'
-        burn = "while True: pass"
         try:
-            with group("busy") as busy, group("calm") as calm:
-                start(work, "busy", *busy, sys.executable, "-c", burn)
-                start(work, "calm", *calm, sys.executable, "-c", "import time\nwhile True: time.sleep(0.2)")
+            with group("busy") as busy, group("calm") as calm, running(work, [*busy, *BURN], [*calm, "sleep", "infinity"]):
                 told("by-real-cadvisor", keys, {"/plimsoll-busy": 1.0, "/plimsoll-calm": 0.0})
         except PermissionError as error:
             print(f"no control groups for us here, so cAdvisor is asked of the whole host: {error}", flush=True)
-            burners = [start(work, "busy", sys.executable, "-c", burn) for _ in range(os.cpu_count())]
-            told("by-real-cadvisor", keys[:-2] + f", cpus = {os.cpu_count()}.0 }}]", {"/": 1.0})
-            for burner in burners:
-                burner.kill()
+            with running(work, *[BURN] * os.cpu_count()):
+                told("by-real-cadvisor", keys[:-2] + f", cpus = {os.cpu_count()}.0 }}]", {"/": 1.0})
 
     def by_agent():
         keys = f'scrape = [{{ server = "127.0.0.1:{agent}", kind = "agent" }}]'
@@ -351,10 +355,8 @@ scrape_configs: [{{ job_name: cadvisor, static_configs: [{{ targets: ["127.0.0.1
         keys = f'scrape = [{{ server = "127.0.0.1:{node}", kind = "node", service = "database" }}]'
         admin, _ = told("by-node-exporter", keys, {})
         busy = lambda: get(admin, "/paths")["utilization"].get("database", {}).get("utilization")
-        burners = [start(work, "burner", sys.executable, "-c", "while True: pass") for _ in range(os.cpu_count())]
-        until("all processors are busy", lambda: (busy() or 0) > 0.95)
-        for burner in burners:
-            burner.kill()
+        with running(work, *[BURN] * os.cpu_count()):
+            until("all processors are busy", lambda: (busy() or 0) > 0.95)
         until("they are not", lambda: (busy() or 1) < 0.8)
 
     return [("query", by_query), ("prometheus", by_prometheus), ("cadvisor", by_cadvisor), ("real-cadvisor", by_real_cadvisor), ("agent", by_agent), ("node-exporter", by_node_exporter)]
@@ -380,8 +382,12 @@ def main():
             checks.append((f"collector-{protocol}", lambda p=protocol: collected(work, p)))
         for protocol, port in (("grpc", grpc), ("http", over_http)):
             checks.append((f"envoy-{protocol}", lambda p=protocol, a=port: traced_by_envoy(work, admin, p, a)))
-        for name, run in checks + sources(work):
-            if sys.argv[1:] and name not in sys.argv[1:]:
+        checks += sources(work)
+        wanted = sys.argv[1:] or [name for name, _ in checks]
+        if unknown := set(wanted) - {name for name, _ in checks}:
+            sys.exit(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(name for name, _ in checks)}")
+        for name, run in checks:
+            if name not in wanted:
                 continue
             try:
                 run()

@@ -80,13 +80,8 @@ async fn watch(config: Config, events: Events, recorder: Option<Recorder>) -> Re
     }
     let admin = Admin { token: agent.admin_token.clone(), status, figures, futures };
     let bound = admin.start(agent.admin).await;
-    let bound = bound.map_err(|error| {
-        format!(
-            "cannot listen on {}: {error}; one agent watches all servers of its host, and where there must be two, give this one its own \
-             `[agent] admin = \"127.0.0.1:PORT\"`",
-            agent.admin
-        )
-    })?;
+    let bound =
+        bound.map_err(|error| format!("cannot listen on {}, `[agent] admin`: {error}", agent.admin))?;
     for database in config.databases.iter().filter(|database| database.mode != Mode::Off) {
         let (database, outlets) = (database.clone(), outlets.clone());
         match database.kind {

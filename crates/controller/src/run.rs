@@ -130,7 +130,8 @@ impl Place {
             recorded: recorded.subscribe(),
         };
         let bound = admin.start(settings.admin).await;
-        let bound = bound.map_err(|error| format!("cannot listen on {}: {error}", settings.admin))?;
+        let bound = bound
+            .map_err(|error| format!("cannot listen on {}, `[controller] admin`: {error}", settings.admin))?;
         log::info!(admin:% = bound, mode:% = settings.mode; "controller ready");
         let recorder = options.record.as_deref().map(Recorder::create).transpose()?;
         Ok(Place { status, telemetry, recorded, recorder })

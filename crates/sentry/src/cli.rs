@@ -107,6 +107,7 @@ pub fn verified(record: Result<impl Serialize, String>) -> ExitCode {
 }
 
 fn check(args: &CheckArgs) -> ExitCode {
+    // Clap has made sure of one of them.
     let Some(file) = args.file.as_ref().or(args.config.as_ref()) else { return ExitCode::FAILURE };
     let Some(loaded) = config_file::load_aloud(file) else { return ExitCode::FAILURE };
     // What only shows when it is put together: certificates, keys, names. A file for the agent alone is no sentry's.

@@ -54,8 +54,9 @@ impl Sockets {
     pub fn bind(&mut self, config: &config::Sentry, with_others: bool) -> Result<(), String> {
         // First, so that whoever finds the service's port open finds the admin address open too.
         if self.admin.as_ref().is_none_or(|l| l.configured != config.admin) {
-            let listener = Listener::bind(config.admin, 1, false, false)
-                .map_err(|e| format!("cannot listen on the admin address {}: {e}", config.admin))?;
+            let listener = Listener::bind(config.admin, 1, false, false).map_err(|e| {
+                format!("cannot listen on the admin address {}, `[sentry] admin`: {e}", config.admin)
+            })?;
             self.admin = Some(listener);
         }
         let threads = threads(config);
