@@ -23,14 +23,15 @@ run() {
   return "${PIPESTATUS[0]}"
 }
 
-# try NAME WORD...: runs them, and once more what fails, as a machine that is shared may have been busy with something else.
+# try NAME WORD...: runs them, and once more what fails: a machine that is shared may have been busy with something else, which all feel that run
+# then.
 try() {
   local name=$1 failures
   shift
   : >"$work/log"
   if ! run "$@"; then
     mapfile -t failures < <(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$work/log" | sort -u)
-    [ ${#failures[@]} -gt 0 ] && [ ${#failures[@]} -le 2 ] || return 1
+    [ ${#failures[@]} -gt 0 ] && [ ${#failures[@]} -le "${RUST_TEST_THREADS:-2}" ] || return 1
     printf 'once more: %s\n' "${failures[@]}"
     run --test-threads 1 --exact "${failures[@]}" || return 1
   fi

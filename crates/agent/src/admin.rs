@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use plimsoll_core::config::Secret;
 use plimsoll_sentry::admin::accept::{Limits, serve};
 use plimsoll_sentry::admin::reading::Pages;
+use plimsoll_sentry::reload::Reloads;
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -31,18 +32,23 @@ pub struct Seen<'a> {
     pub status: &'a Status,
     /// What the herald reads.
     pub herald: &'a Figures,
+    /// How often the config was read again.
+    #[serde(skip)]
+    pub reloads: &'a Reloads,
 }
 
 /// What the agent shows.
 pub struct Admin {
     /// What it wants to be shown, if anything.
-    pub token: Option<Secret>,
+    pub token: watch::Receiver<Option<Secret>>,
     /// What is watched.
     pub status: watch::Receiver<Status>,
     /// What the herald reads.
     pub figures: watch::Receiver<Figures>,
     /// Whom the herald is asked through.
     pub futures: Page,
+    /// How often the config was read again.
+    pub reloads: Arc<Reloads>,
 }
 
 impl Admin {
@@ -62,15 +68,16 @@ impl Admin {
     }
 
     async fn answer(&self, request: &Parts) -> Response<Body> {
+        let token = self.token.borrow().clone();
         if request.uri.path() == herald::PATH {
-            return match pages().refuse(request, self.token.as_ref()) {
+            return match pages().refuse(request, token.as_ref()) {
                 Some(refused) => refused.map(Either::Left),
                 None => self.futures.answer(&request.uri).await,
             };
         }
         let (status, figures) = (self.status.borrow(), self.figures.borrow());
-        let seen = Seen { status: &status, herald: &figures };
-        pages().answer(request, self.token.as_ref(), &seen).map(Either::Left)
+        let seen = Seen { status: &status, herald: &figures, reloads: &self.reloads };
+        pages().answer(request, token.as_ref(), &seen).map(Either::Left)
     }
 }
 
@@ -90,7 +97,9 @@ mod tests {
         let text = "[agent]\nadmin_token = \"correct-horse\"\n[herald]\nreader = \"off\"";
         let config = parse::<Config>(text, "").unwrap().0;
         let (futures, figures) = herald::start(&config.herald);
-        let admin = Admin { token: config.agent.admin_token, status: Board::new().1, figures, futures };
+        let (_, token) = watch::channel(config.agent.admin_token);
+        let (status, reloads) = (Board::new().1, Arc::default());
+        let admin = Admin { token, status, figures, futures, reloads };
         let request = Request::builder().method(method).uri(path).header("authorization", token);
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

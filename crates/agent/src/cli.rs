@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use plimsoll_sentry::cli::verified;
+use plimsoll_sentry::followed::Followed;
 use plimsoll_sentry::{config_file, logging};
 
 use crate::run::{Options, run as run_agent};
@@ -23,11 +24,12 @@ pub struct Args {
     record: Option<PathBuf>,
 }
 
-/// Runs until SIGINT or SIGTERM. Fails where it cannot begin.
+/// Runs until SIGINT or SIGTERM, and reads the config again on SIGHUP or when it has changed. Fails where it cannot begin.
 pub fn run(args: Args) -> ExitCode {
     logging::start("agent");
     let Some(loaded) = config_file::load_aloud(&args.config) else { return ExitCode::FAILURE };
-    let options = Options { config: loaded.config, events: args.events, record: args.record };
+    let file = Followed::new(args.config, loaded.text);
+    let options = Options { config: loaded.config, file, events: args.events, record: args.record };
     match run_agent(options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -5,9 +5,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::time::Duration;
 
-use plimsoll_core::config::{Pool, Server, Workers};
+use plimsoll_core::config::{Pool, Server};
 use plimsoll_herald::view::Report;
 use serde_json::{Map, Value, json};
+use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::ease::Sentry;
@@ -19,14 +20,16 @@ const HOLDS_MS: u32 = 1_000;
 /// Threads that had less to do in the last second, in milliseconds, are not at work.
 const LEAST_MS_PER_S: f64 = 0.5;
 
-/// Tells the sentry of the pools whose slots follow from that, for as long as the agent runs.
-pub fn spawn(pools: &[Pool], page: &Page, sentry: &Sentry) {
-    for pool in pools.iter().filter(|pool| pool.workers == Workers::Adaptive) {
+/// Tells the sentry of these pools, whose slots follow from that, until it is dropped.
+pub fn spawn(pools: &[Pool], page: &Page, sentry: &Sentry) -> JoinSet<()> {
+    let mut flocks = JoinSet::new();
+    for pool in pools {
         let here: Vec<Server> = pool.servers.iter().filter(|server| is_here(server)).cloned().collect();
         if let (false, Some(sentry)) = (here.is_empty(), sentry.of_pool(&pool.name)) {
-            tokio::task::spawn_local(tell(here, page.clone(), sentry));
+            flocks.spawn_local(tell(here, page.clone(), sentry));
         }
     }
+    flocks
 }
 
 /// Whether a server's address is one of this host's.

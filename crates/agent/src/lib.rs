@@ -25,6 +25,7 @@ mod postgres;
 mod run;
 mod search;
 mod server;
+mod targets;
 mod verify;
 mod workers;
 

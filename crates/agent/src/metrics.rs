@@ -1,7 +1,10 @@
 //! `/metrics`, in the OpenMetrics text format. Labels are names from the config, and of resources.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use plimsoll_herald::view::finite;
 use plimsoll_sentry::admin::scrape::{self, Family, Rows};
+use plimsoll_sentry::reload::Reloads;
 use prometheus_client::metrics::MetricType::{Counter, Gauge};
 
 use crate::admin::Seen;
@@ -12,7 +15,16 @@ use crate::status::{Status, Watched};
 pub fn render(seen: &Seen<'_>) -> String {
     let mut families = watched(seen.status);
     families.extend(herald(seen.herald));
+    families.push(reloads(seen.reloads));
     scrape::render(families)
+}
+
+fn reloads(reloads: &Reloads) -> Family {
+    let results = [("done", &reloads.done), ("failed", &reloads.failed)];
+    let row = |(result, count): (&str, &AtomicU64)| {
+        (vec![("result", result.to_owned())], count.load(Relaxed) as f64)
+    };
+    ("plimsoll_agent_reloads", "Times that the config was read again", Counter, results.map(row).to_vec())
 }
 
 fn watched(status: &Status) -> Vec<Family> {
@@ -209,12 +221,15 @@ mod tests {
             processes: vec![Process { name: "nginx".to_owned(), now, waited_s: 1.5 }],
             ..Figures::default()
         };
-        let text = render(&Seen { status: &status, herald: &figures });
+        let reloads = Reloads::default();
+        reloads.failed.store(2, Relaxed);
+        let text = render(&Seen { status: &status, herald: &figures, reloads: &reloads });
         for line in [
             "plimsoll_agent_up{app=\"main\",watched=\"main\"} 1",
             "plimsoll_agent_state{app=\"main\",watched=\"main\",state=\"overload\"} 1",
             "plimsoll_agent_cancelled_total{app=\"main\",watched=\"main\"} 3",
             "plimsoll_agent_queued_seconds_total{app=\"main\",watched=\"main\"} 1.25",
+            "plimsoll_agent_reloads_total{result=\"failed\"} 2",
             "plimsoll_herald_up 1",
             "plimsoll_herald_slowdown_ratio{process=\"nginx\"} 2",
             "plimsoll_herald_predicted_slowdown_ratio{process=\"nginx\"} 1000000",

@@ -1,36 +1,36 @@
-//! The agent at work: one task for each thing that is watched, all on one thread.
+//! The agent from its start to its end: what it watches, what it shows, and another config while it runs.
 
 use std::path::PathBuf;
-use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use plimsoll_core::config::{Config, Database, DatabaseKind, HeraldReader, Mode};
-use plimsoll_ledger::place;
-use tokio::signal::unix::{SignalKind, signal};
+use plimsoll_core::config::{Config, HeraldReader, Secret};
+use plimsoll_sentry::config_file::{LoadError, Loaded};
+use plimsoll_sentry::followed::Followed;
+use plimsoll_sentry::reload::Reloads;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 use tokio::task::LocalSet;
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::admin::Admin;
-use crate::ease::Sentry;
 use crate::events::Events;
-use crate::flocks;
 use crate::herald;
-use crate::ledger::scan;
-use crate::mariadb::MariaDb;
-use crate::postgres::Postgres;
 use crate::record::Recorder;
-use crate::search::{Elasticsearch, OpenSearch, Solr};
-use crate::server::{Adapter, Server};
 use crate::status::Board;
-use crate::watch::{Outlets, Promise, Watch};
-use crate::workers::{Apache, PhpFpm};
+use crate::targets::{self, Targets};
+use crate::watch::Outlets;
 
-/// How long a watch that panicked is left alone.
-const AFTER_PANIC: Duration = Duration::from_secs(1);
+/// How often it is looked whether the config says something else.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// What to run.
 pub struct Options {
     /// The config.
     pub config: Config,
+    /// The file that it is from.
+    pub file: Followed,
     /// Where events go, instead of the config's.
     pub events: Option<PathBuf>,
     /// Where every scene and decision is written down, if anywhere.
@@ -42,13 +42,8 @@ pub struct Options {
 /// # Errors
 /// Why it cannot begin, in words for the operator.
 pub fn run(options: Options) -> Result<(), String> {
-    let Options { config, events, record } = options;
-    if config.apps.is_empty() && config.databases.is_empty() && config.herald.reader == HeraldReader::Off {
-        return Err(
-            "there is nothing to watch; add [app.NAME] for a program that keeps a ledger, or a table for a server, as [postgres.NAME], [mariadb.NAME], [opensearch.NAME], [elasticsearch.NAME], [solr.NAME], [phpfpm.NAME] or [httpd.NAME], or have the host read: remove reader = \"off\" of [herald]"
-                .to_owned(),
-        );
-    }
+    let Options { config, file, events, record } = options;
+    usable(&config)?;
     let path = events.or_else(|| config.agent.events.clone());
     let (events, writer) = Events::open(path.as_deref())?;
     let recorder = record.map(|path| Recorder::create(&path)).transpose()?;
@@ -58,101 +53,123 @@ pub fn run(options: Options) -> Result<(), String> {
         .build()
         .map_err(|error| format!("cannot start: {error}"))?;
     let tasks = LocalSet::new();
-    let ended = tasks.block_on(&runtime, watch(config, events, recorder));
+    let ended = tasks.block_on(&runtime, watch(config, file, events, recorder));
     // What still runs is dropped, and with it the last who could send.
     drop((tasks, runtime));
     writer.finish();
     ended
 }
 
-async fn watch(config: Config, events: Events, recorder: Option<Recorder>) -> Result<(), String> {
-    let wrong = |error: std::io::Error| format!("cannot catch signals: {error}");
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(wrong)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(wrong)?;
+/// Whether there is something in the config for an agent to do, and it can be done.
+fn usable(config: &Config) -> Result<(), String> {
+    if config.apps.is_empty() && config.databases.is_empty() && config.herald.reader == HeraldReader::Off {
+        return Err(
+            "there is nothing to watch; add [app.NAME] for a program that keeps a ledger, or a table for a server, as [postgres.NAME], [mariadb.NAME], [opensearch.NAME], [elasticsearch.NAME], [solr.NAME], [phpfpm.NAME] or [httpd.NAME], or have the host read: remove reader = \"off\" of [herald]"
+                .to_owned(),
+        );
+    }
+    config.databases.iter().try_for_each(targets::check)
+}
+
+async fn watch(
+    config: Config,
+    file: Followed,
+    events: Events,
+    recorder: Option<Recorder>,
+) -> Result<(), String> {
+    let mut signals = Signals::new().map_err(|error| format!("cannot catch signals: {error}"))?;
     let (board, status) = Board::new();
-    let sentry = Some(Sentry::new(config.sentry.admin, config.sentry.admin_token.clone()));
-    let outlets = Outlets { events, board, recorder, sentry };
-    config.databases.iter().try_for_each(check)?;
-    let agent = &config.agent;
     let (futures, figures) = herald::start(&config.herald);
-    if let (Some(sentry), true) = (&outlets.sentry, config.herald.reader != HeraldReader::Off) {
-        flocks::spawn(&config.pools, &futures, sentry);
-    }
-    let admin = Admin { token: agent.admin_token.clone(), status, figures, futures };
-    let bound = admin.start(agent.admin).await;
-    let bound =
-        bound.map_err(|error| format!("cannot listen on {}, `[agent] admin`: {error}", agent.admin))?;
-    for database in config.databases.iter().filter(|database| database.mode != Mode::Off) {
-        let (database, outlets) = (database.clone(), outlets.clone());
-        match database.kind {
-            DatabaseKind::Postgres { .. } => {
-                tokio::task::spawn_local(keep_watching::<Postgres>(database, outlets))
-            }
-            DatabaseKind::MariaDb { .. } => {
-                tokio::task::spawn_local(keep_watching::<MariaDb>(database, outlets))
-            }
-            DatabaseKind::OpenSearch { .. } => {
-                tokio::task::spawn_local(keep_watching::<OpenSearch>(database, outlets))
-            }
-            DatabaseKind::Elasticsearch { .. } => {
-                tokio::task::spawn_local(keep_watching::<Elasticsearch>(database, outlets))
-            }
-            DatabaseKind::Solr { .. } => tokio::task::spawn_local(keep_watching::<Solr>(database, outlets)),
-            DatabaseKind::PhpFpm { .. } => {
-                tokio::task::spawn_local(keep_watching::<PhpFpm>(database, outlets))
-            }
-            DatabaseKind::Httpd => tokio::task::spawn_local(keep_watching::<Apache>(database, outlets)),
-        };
-    }
-    let directories = match agent.ledgers.as_slice() {
-        [] => vec![place::directory()],
-        directories => directories.to_vec(),
-    };
-    let apps = Rc::new(config.apps);
-    if !apps.is_empty() {
-        for dir in directories {
-            tokio::task::spawn_local(scan(dir, Rc::clone(&apps), outlets.clone()));
-        }
-    }
+    let (token, shown) = watch::channel(config.agent.admin_token.clone());
+    let reloads = Arc::<Reloads>::default();
+    let admin =
+        Admin { token: shown, status, figures, futures: futures.clone(), reloads: Arc::clone(&reloads) };
+    let bound = admin
+        .start(config.agent.admin)
+        .await
+        .map_err(|error| format!("cannot listen on {}, `[agent] admin`: {error}", config.agent.admin))?;
+    let mut targets = Targets::new(Outlets { events, board, recorder, sentry: None }, futures);
+    targets.go_over(&config).await;
     log::info!(admin:% = bound; "agent ready");
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    Ok(())
-}
-
-/// Whether a database's table can be used.
-fn check(database: &Database) -> Result<(), String> {
-    let (source, checked) = match database.kind {
-        DatabaseKind::Postgres { .. } => (Postgres::SOURCE, Postgres::target(database).map(drop)),
-        DatabaseKind::MariaDb { .. } => (MariaDb::SOURCE, MariaDb::target(database).map(drop)),
-        DatabaseKind::OpenSearch { .. } => (OpenSearch::SOURCE, OpenSearch::target(database).map(drop)),
-        DatabaseKind::Elasticsearch { .. } => {
-            (Elasticsearch::SOURCE, Elasticsearch::target(database).map(drop))
-        }
-        DatabaseKind::Solr { .. } => (Solr::SOURCE, Solr::target(database).map(drop)),
-        DatabaseKind::PhpFpm { .. } => (PhpFpm::SOURCE, PhpFpm::target(database).map(drop)),
-        DatabaseKind::Httpd => (Apache::SOURCE, Apache::target(database).map(drop)),
-    };
-    checked.map_err(|why| format!("[{source}.{}]: {why}", database.name))
-}
-
-/// Watches a database; again from the beginning, should that ever panic: what is watched depends on what a server says.
-async fn keep_watching<A: Adapter>(database: Database, outlets: Outlets) {
+    let mut reloader = Reloader { began_with: config, file, token, reloads };
+    let mut looks = interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let Ok(server) = Server::<A>::new(database.clone()) else { return };
-        let promise = Promise {
-            app: database.name.clone(),
-            name: database.name.clone(),
-            source: A::SOURCE,
-            slo: database.slo.clone(),
-            mode: database.mode,
-            budget: database.budget.clone(),
-            sentry: outlets.sentry.as_ref().and_then(|sentry| sentry.of_pool(database.pool.as_deref()?)),
+        let loaded = tokio::select! {
+            _ = signals.interrupt.recv() => return Ok(()),
+            _ = signals.terminate.recv() => return Ok(()),
+            _ = signals.hangup.recv() => Some(reloader.file.load()),
+            _ = looks.tick() => reloader.file.look(),
         };
-        // The panic itself is in the log.
-        let _ = tokio::task::spawn_local(Watch::new(server, promise, &outlets).run()).await;
-        tokio::time::sleep(AFTER_PANIC).await;
+        if let Some(loaded) = loaded {
+            reloader.go_over(loaded, &mut targets).await;
+        }
     }
+}
+
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Signals> {
+        Ok(Signals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+}
+
+/// Goes over to another config while everything goes on that it does not change. One that cannot be used changes nothing.
+struct Reloader {
+    /// What cannot change while it runs is as it was here.
+    began_with: Config,
+    file: Followed,
+    token: watch::Sender<Option<Secret>>,
+    reloads: Arc<Reloads>,
+}
+
+impl Reloader {
+    async fn go_over(&mut self, loaded: Result<Loaded, LoadError>, targets: &mut Targets) {
+        let Loaded { config, warnings, .. } = match loaded {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                error.log();
+                return self.fail();
+            }
+        };
+        for warning in warnings {
+            log::warn!(warning:%; "config");
+        }
+        if let Err(error) = usable(&config) {
+            log::error!(error:%; "config cannot be used");
+            return self.fail();
+        }
+        targets.go_over(&config).await;
+        self.token.send_replace(config.agent.admin_token.clone());
+        self.reloads.done.fetch_add(1, Relaxed);
+        log::info!(config:% = self.file.path().display(); "reloaded");
+        if let Some(what) = needs_restart(&self.began_with, &config) {
+            log::warn!(what:%; "takes effect when the agent is started anew");
+        }
+    }
+
+    fn fail(&self) {
+        self.reloads.failed.fetch_add(1, Relaxed);
+        log::error!("not reloaded; the running config stays");
+    }
+}
+
+/// What of the difference between two configs a reload does not change.
+fn needs_restart(before: &Config, after: &Config) -> Option<String> {
+    let keys = [
+        ("[agent] admin", before.agent.admin != after.agent.admin),
+        ("[agent] events", before.agent.events != after.agent.events),
+        ("[herald]", before.herald != after.herald),
+    ];
+    let changed: Vec<_> = keys.iter().filter(|(_, changed)| *changed).map(|(key, _)| *key).collect();
+    (!changed.is_empty()).then(|| changed.join(", "))
 }

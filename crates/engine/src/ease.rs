@@ -18,7 +18,7 @@ const HOLDS_MS: u32 = 2_000;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A sentry's admin address.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sentry {
     admin: SocketAddr,
     token: Option<Secret>,

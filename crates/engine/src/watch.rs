@@ -43,7 +43,7 @@ pub struct Outlets {
 }
 
 /// A source and all that is known of it.
-pub struct Watch<S> {
+pub struct Watch<S: Source> {
     source: S,
     promise: Promise,
     reliever: Reliever,
@@ -96,7 +96,7 @@ impl<S: Source> Watch<S> {
 
     /// Watches until the source is gone; why it is.
     pub async fn run(mut self) -> String {
-        let why = loop {
+        loop {
             let began = clock::now();
             match self.source.look(&mut self.scene).await {
                 Ok(now) => {
@@ -106,15 +106,12 @@ impl<S: Source> Watch<S> {
                 Err(trouble) => {
                     self.failed(&trouble);
                     if trouble.gone {
-                        break trouble.why;
+                        return trouble.why;
                     }
                     sleep(self.retry.failed()).await;
                 }
             }
-        };
-        self.source.close();
-        self.board.forget(&self.promise.name);
-        why
+        }
     }
 
     async fn looked(&mut self, now: Nanos, began: Nanos) -> Duration {
@@ -341,6 +338,14 @@ impl<S: Source> Watch<S> {
             self.events.tell(&Event::new(What::AdapterError, &self.promise.app, warning.clone()));
         }
         self.status.warnings.push(warning);
+    }
+}
+
+/// However it ends, the source is watched no more.
+impl<S: Source> Drop for Watch<S> {
+    fn drop(&mut self) {
+        self.source.close();
+        self.board.forget(&self.promise.name);
     }
 }
 

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod config_file;
 pub mod decisions;
 pub mod etcd;
+pub mod followed;
 pub mod logging;
 pub mod nucleus;
 mod police;

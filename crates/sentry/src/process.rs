@@ -13,6 +13,7 @@ use plimsoll_core::config;
 use crate::admin::Admin;
 use crate::config_file::{self, Loaded};
 use crate::control::{Control, SlotShare};
+use crate::followed::Followed;
 use crate::record::Recorder;
 use crate::reload::{Reloader, Reloads};
 use crate::state::Shared;
@@ -67,8 +68,7 @@ fn serve(options: &Options) -> Result<(), String> {
         admin: Arc::new(Admin::new(Arc::clone(&shared), Arc::clone(&reloads), restarts, loopback)),
         admin_listeners,
         reloader: Reloader::new(
-            options.config.clone(),
-            text,
+            Followed::new(options.config.clone(), text),
             Arc::clone(&shared),
             last_good,
             recorder,

@@ -1,6 +1,7 @@
 //! Finds ledgers, has each watched, and removes those whose process is gone.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -12,7 +13,9 @@ use plimsoll_engine::ledger::{Book, Open, tick, word};
 use plimsoll_ledger::Ledger;
 use plimsoll_ledger::control::Mode as Word;
 use plimsoll_ledger::place::{self, process_started};
-use tokio::time::{sleep, timeout};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::sleep;
 
 use crate::ledger::control::{self, Directory, Known};
 use crate::watch::{Outlets, Promise, Watch};
@@ -22,31 +25,64 @@ const RESCAN: Duration = Duration::from_millis(500);
 /// Ledgers that are watched at once.
 const MOST: usize = 1_024;
 
-/// Watches the ledgers of one directory until it is dropped.
-pub async fn scan(dir: PathBuf, apps: Rc<Vec<App>>, outlets: Outlets) {
+/// Watches the ledgers of one directory until it is dropped, each as the config has it now.
+pub async fn scan(dir: PathBuf, mut apps: watch::Receiver<Rc<[App]>>, outlets: Outlets) {
     let directory = Rc::new(RefCell::new(Directory::default()));
     let wanted = Rc::clone(&directory.borrow().wanted);
-    tokio::task::spawn_local(listen(dir.clone(), Rc::clone(&directory)));
     let open = Open::default();
-    tokio::task::spawn_local(tick(Rc::clone(&open)));
-    let scanner = Scanner { dir, apps, outlets, directory, open };
-    loop {
-        scanner.scan();
-        // An application that has just begun need not wait.
-        let _ = timeout(RESCAN, wanted.notified()).await;
+    let scans = async {
+        let (dir, directory, open) = (dir.clone(), Rc::clone(&directory), Rc::clone(&open));
+        let (watches, by_name) = Default::default();
+        let mut scanner = Scanner { dir, apps: Rc::from([]), outlets, directory, open, watches, by_name };
+        loop {
+            let now = Rc::clone(&apps.borrow_and_update());
+            scanner.go_over(now);
+            scanner.scan();
+            // An application that has just begun need not wait, nor another config.
+            tokio::select! {
+                () = sleep(RESCAN) => {}
+                () = wanted.notified() => {}
+                Ok(()) = apps.changed() => {}
+            }
+        }
+    };
+    // All within one task: with it goes the socket.
+    tokio::select! {
+        () = scans => {}
+        () = listen(dir.clone(), Rc::clone(&directory)) => {}
+        () = tick(Rc::clone(&open)) => {}
     }
 }
 
 struct Scanner {
     dir: PathBuf,
-    apps: Rc<Vec<App>>,
+    apps: Rc<[App]>,
     outlets: Outlets,
     directory: Rc<RefCell<Directory>>,
     open: Open,
+    watches: JoinSet<String>,
+    /// What each ledger that is watched is held to.
+    by_name: HashMap<String, (App, AbortHandle)>,
 }
 
 impl Scanner {
-    fn scan(&self) {
+    /// Has those watched anew of which the config says something else.
+    fn go_over(&mut self, apps: Rc<[App]>) {
+        self.by_name.retain(|name, (app, watch)| {
+            let stays = apps.contains(app);
+            if !stays {
+                log::info!(ledger:% = name; "the config says something else of it now");
+                watch.abort();
+                self.directory.borrow_mut().known.remove(name);
+            }
+            stays
+        });
+        self.apps = apps;
+    }
+
+    fn scan(&mut self) {
+        while self.watches.try_join_next().is_some() {}
+        self.by_name.retain(|_, (_, watch)| !watch.is_finished());
         self.open.borrow_mut().retain(|_, ledger| ledger.strong_count() > 0);
         let found = names(&self.dir);
         self.directory.borrow_mut().known.retain(|name, _| found.contains(name));
@@ -64,14 +100,14 @@ impl Scanner {
         }
     }
 
-    fn look_at(&self, name: &str) {
+    fn look_at(&mut self, name: &str) {
         let path = self.dir.join(name);
         let Some((app, pid)) = place::of_file_name(name) else { return };
         if process_started(pid).is_none() {
             self.remove(&path, pid);
             return;
         }
-        let Some(app) = self.apps.iter().find(|known| known.name == app) else {
+        let Some(app) = self.apps.iter().find(|known| known.name == app).cloned() else {
             let why = format!("there is no [app.{app}] in the config");
             return self.leave(name, why);
         };
@@ -79,6 +115,9 @@ impl Scanner {
             return self.leave(name, format!("{MOST} ledgers are watched already"));
         }
         if app.mode == Mode::Off {
+            if matches!(self.directory.borrow().known.get(name), Some(Ok(known)) if known.mode == Word::Off) {
+                return;
+            }
             return match Ledger::peek(&path) {
                 Ok(ledger) => self.know(name, Ok(known(&ledger, Word::Off, Rc::default()))),
                 Err(refusal) => self.leave(name, refusal.to_string()),
@@ -91,7 +130,7 @@ impl Scanner {
         }
     }
 
-    fn watch(&self, name: &str, app: &App, ledger: Ledger) {
+    fn watch(&mut self, name: &str, app: App, ledger: Ledger) {
         if let Err(refusal) = ledger.sign(u64::from(std::process::id())) {
             return self.leave(name, refusal.to_string());
         }
@@ -99,18 +138,24 @@ impl Scanner {
         self.know(name, Ok(known(&ledger, word(app.mode), Rc::clone(&port))));
         let ledger = Rc::new(RefCell::new(ledger));
         self.open.borrow_mut().insert(name.to_owned(), Rc::downgrade(&ledger));
-        self.outlets
-            .board
-            .change(|status| drop(status.left_alone.remove(&self.dir.join(name).display().to_string())));
         log::info!(ledger:% = name; "watching");
         let promise =
-            Promise::of_app(app, name.trim_end_matches(place::SUFFIX), self.outlets.sentry.as_ref());
+            Promise::of_app(&app, name.trim_end_matches(place::SUFFIX), self.outlets.sentry.as_ref());
         let watch = Watch::new(Book::new(ledger, port), promise, &self.outlets);
-        tokio::task::spawn_local(watch.run());
+        let watch = self.watches.spawn_local(watch.run());
+        self.by_name.insert(name.to_owned(), (app, watch));
     }
 
     fn know(&self, name: &str, known: Result<Known, String>) {
-        self.directory.borrow_mut().known.insert(name.to_owned(), known);
+        if known.is_ok() {
+            let path = self.dir.join(name).display().to_string();
+            self.outlets.board.change(|status| drop(status.left_alone.remove(&path)));
+        }
+        let before = self.directory.borrow_mut().known.insert(name.to_owned(), known);
+        if let Some(Ok(before)) = before {
+            // Whoever was let in as it was comes again, and is told how it is.
+            before.port.borrow_mut().close();
+        }
     }
 
     /// Leaves a ledger alone; it is looked at again at every scan.

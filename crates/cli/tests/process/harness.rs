@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -260,10 +260,48 @@ impl Load {
     }
 }
 
+/// What a program logs.
+pub struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    pub fn of(stderr: ChildStderr) -> Log {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&lines);
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                kept.lock().unwrap().push(line);
+            }
+        });
+        Log(lines)
+    }
+
+    /// So far.
+    pub fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// Waits for the `nth` line, from 1, that contains `part`.
+    pub fn line(&self, part: &str, nth: usize) -> String {
+        let find = || self.lines().into_iter().filter(|line| line.contains(part)).nth(nth - 1);
+        let start = Instant::now();
+        loop {
+            if let Some(line) = find() {
+                return line;
+            }
+            assert!(
+                start.elapsed() < PATIENCE,
+                "no {nth}. line with `{part}` in\n{}",
+                self.lines().join("\n")
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
 /// A running sentry.
 pub struct Sentry {
     parent: Child,
-    lines: Arc<Mutex<Vec<String>>>,
+    log: Log,
     pub address: SocketAddr,
     pub admin: SocketAddr,
     pub config: PathBuf,
@@ -301,15 +339,9 @@ impl Sentry {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let (kept, stderr) = (Arc::clone(&lines), parent.stderr.take().unwrap());
-        std::thread::spawn(move || {
-            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                kept.lock().unwrap().push(line);
-            }
-        });
+        let log = Log::of(parent.stderr.take().unwrap());
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut sentry = Sentry { parent, lines, address: nowhere, admin: nowhere, config: path, scratch };
+        let mut sentry = Sentry { parent, log, address: nowhere, admin: nowhere, config: path, scratch };
         sentry.log("msg=\"worker ready\"", 1);
         let address = |line: String| field(&line, "address").parse().unwrap();
         sentry.address = address(sentry.log("msg=listening", 1));
@@ -319,24 +351,12 @@ impl Sentry {
 
     /// The log so far.
     pub fn lines(&self) -> Vec<String> {
-        self.lines.lock().unwrap().clone()
+        self.log.lines()
     }
 
     /// Waits for the `nth` line, from 1, that contains `part`.
     pub fn log(&self, part: &str, nth: usize) -> String {
-        let find = || self.lines().into_iter().filter(|line| line.contains(part)).nth(nth - 1);
-        let start = Instant::now();
-        loop {
-            if let Some(line) = find() {
-                return line;
-            }
-            assert!(
-                start.elapsed() < PATIENCE,
-                "no {nth}. line with `{part}` in\n{}",
-                self.lines().join("\n")
-            );
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        self.log.line(part, nth)
     }
 
     /// The process id of the `nth` worker that was started.

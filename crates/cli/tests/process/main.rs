@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // Threads and clocks are what this is about.
 
 mod admin;
+mod agent;
 mod busy;
 mod group;
 mod harness;
