@@ -97,9 +97,9 @@ mod tests {
         let text = "[agent]\nadmin_token = \"correct-horse\"\n[herald]\nreader = \"off\"";
         let config = parse::<Config>(text, "").unwrap().0;
         let (futures, figures) = herald::start(&config.herald);
-        let (_, token) = watch::channel(config.agent.admin_token);
+        let (_, wanted) = watch::channel(config.agent.admin_token);
         let (status, reloads) = (Board::new().1, Arc::default());
-        let admin = Admin { token, status, figures, futures, reloads };
+        let admin = Admin { token: wanted, status, figures, futures, reloads };
         let request = Request::builder().method(method).uri(path).header("authorization", token);
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

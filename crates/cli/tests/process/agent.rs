@@ -84,8 +84,7 @@ fn an_agent_goes_over_to_another_config_and_what_that_does_not_change_goes_on() 
 
     agent.rewrite("[phpfpm.shop]\nstatus = 7\n");
     kill(agent.child.id(), "-HUP");
-    let line = agent.log.line("msg=\"config is wrong\"", 1);
-    assert!(line.contains("agent.toml:6:10"), "{line}");
+    agent.log.line("agent.toml:6:10 error=\"`status`: 7 is not", 1);
     agent.log.line("msg=\"not reloaded; the running config stays\"", 1);
     agent.rewrite("");
     kill(agent.child.id(), "-HUP");
@@ -114,7 +113,7 @@ fn what_an_agent_cannot_change_while_it_runs_is_said_and_its_token_can() {
     .unwrap();
     kill(agent.child.id(), "-HUP");
     let line = agent.log.line("takes effect when the agent is started anew", 1);
-    assert_eq!(field(&line, "what"), "[agent] admin, [herald]", "{line}");
+    assert!(line.contains("what=\"[agent] admin, [herald]\""), "{line}");
     assert_eq!(get(agent.admin, "/status").unwrap().status, 401);
     assert!(!agent.log.lines().join("").contains("correct-horse"));
 }
