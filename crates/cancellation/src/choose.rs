@@ -264,7 +264,7 @@ impl Chooser {
         elapsed: Nanos,
         scene: &Scene,
         usual: &Usual,
-        spared: impl Fn(u64) -> bool,
+        mut spared: impl FnMut(u64) -> bool,
         alike: Option<&[Alike]>,
     ) -> &[Candidate] {
         let factor = fading::factor(elapsed, SPAN);

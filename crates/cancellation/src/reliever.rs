@@ -102,6 +102,8 @@ pub struct Reliever {
     cancelled: Cancelled,
     endings: Vec<Ending>,
     last: Option<Nanos>,
+    /// When an objective was missed last.
+    missed: Option<Nanos>,
     suspected: Option<Nanos>,
     unexplained_since: Option<Nanos>,
     decision: Decision,
@@ -122,6 +124,7 @@ impl Reliever {
             cancelled: Cancelled::default(),
             endings: Vec::new(),
             last: None,
+            missed: None,
             suspected: None,
             unexplained_since: None,
             decision: Decision::default(),
@@ -144,8 +147,13 @@ impl Reliever {
         self.budget.look(elapsed, scene.completions());
         let missed = self.detector.missed();
         let calm = missed.is_none();
+        if !calm {
+            self.missed = Some(now);
+        }
+        // Who held others up is perhaps seen to be done only when nobody is late any more; that was not usual.
+        let settled = self.missed.is_none_or(|missed| now.since(missed) >= AFTERMATH);
         let endings = &self.endings;
-        self.usual.look(elapsed, scene, calm, |task| endings.iter().any(|ending| ending.task == task));
+        self.usual.look(elapsed, scene, settled, |task| endings.iter().any(|ending| ending.task == task));
         self.follow(now, scene);
 
         let levels = match (self.choice.blame, self.choice.objective) {
@@ -157,6 +165,8 @@ impl Reliever {
         self.chooser.look(scene, known, self.choice);
         if calm {
             self.rise.kept(now, self.limit, levels, ran_ns);
+        }
+        if settled {
             self.chooser.heavy().enumerate().for_each(|(r, taken)| self.usual.heavy(r, elapsed, taken));
         }
         self.decision.contention.clear();
@@ -211,13 +221,19 @@ impl Reliever {
             return if self.suspected == Some(now) { State::Suspected } else { State::Calm };
         }
         let endings = &self.endings;
-        let spared = |task| endings.iter().any(|ending| ending.task == task);
+        // Who was told to end and goes on, as it does not hear or as nobody tells it in shadow, explains it still.
+        let mut goes_on = false;
+        let spared = |task| {
+            let is_ending = endings.iter().any(|ending| ending.task == task);
+            goes_on |= is_ending;
+            is_ending
+        };
         let settling = endings.iter().filter(|ending| ending.settles(now));
         let settles = settling.clone().next().is_some();
         let alike: Vec<_> = settling.flat_map(|ending| ending.alike.iter().copied()).collect();
         let alike = (settles && self.choice.blame == Blame::FarAboveUsual).then_some(&*alike);
         let candidates = self.chooser.candidates(elapsed, scene, &self.usual, spared, alike);
-        if !candidates.is_empty() || settles {
+        if !candidates.is_empty() || settles || goes_on {
             self.decision.candidates.extend_from_slice(candidates);
             self.unexplained_since = None;
             return State::Resource;

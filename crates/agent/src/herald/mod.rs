@@ -118,7 +118,10 @@ fn run(options: Options, asked: &Receiver<Question>, figures: &watch::Sender<Fig
     let mut processes = Processes::default();
     let mut ports = Ports::default();
     let mut asked_at = herald.now();
-    log::info!(reader = herald.cost().reader, note = herald.note(); "herald ready");
+    log::info!(reader = herald.cost().reader; "herald ready");
+    if let Some(note) = herald.note() {
+        log::info!(note:%; "herald");
+    }
     loop {
         if herald.next_in().is_zero() {
             herald.sample();
