@@ -2,13 +2,12 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use plimsoll_core::config::{Config, HeraldReader, Secret};
 use plimsoll_sentry::config_file::{LoadError, Loaded};
 use plimsoll_sentry::followed::Followed;
-use plimsoll_sentry::reload::Reloads;
+use plimsoll_sentry::reload::{Reloads, changed};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
@@ -138,7 +137,7 @@ impl Reloader {
             Ok(loaded) => loaded,
             Err(error) => {
                 error.log();
-                return self.fail();
+                return self.reloads.fail();
             }
         };
         for warning in warnings {
@@ -146,30 +145,22 @@ impl Reloader {
         }
         if let Err(error) = usable(&config) {
             log::error!(error:%; "config cannot be used");
-            return self.fail();
+            return self.reloads.fail();
         }
         targets.go_over(&config).await;
         self.token.send_replace(config.agent.admin_token.clone());
-        self.reloads.done.fetch_add(1, Relaxed);
-        log::info!(config:% = self.file.path().display(); "reloaded");
+        self.reloads.succeed(&self.file);
         if let Some(what) = needs_restart(&self.began_with, &config) {
             log::warn!(what:%; "takes effect when the agent is started anew");
         }
-    }
-
-    fn fail(&self) {
-        self.reloads.failed.fetch_add(1, Relaxed);
-        log::error!("not reloaded; the running config stays");
     }
 }
 
 /// What of the difference between two configs a reload does not change.
 fn needs_restart(before: &Config, after: &Config) -> Option<String> {
-    let keys = [
+    changed(&[
         ("[agent] admin", before.agent.admin != after.agent.admin),
         ("[agent] events", before.agent.events != after.agent.events),
         ("[herald]", before.herald != after.herald),
-    ];
-    let changed: Vec<_> = keys.iter().filter(|(_, changed)| *changed).map(|(key, _)| *key).collect();
-    (!changed.is_empty()).then(|| changed.join(", "))
+    ])
 }

@@ -61,12 +61,7 @@ impl Targets {
 
     async fn watch_databases(&mut self, config: &Config, all_anew: bool) {
         let wanted: Vec<_> = config.databases.iter().filter(|database| database.mode != Mode::Off).collect();
-        for (database, task) in std::mem::take(&mut self.databases) {
-            match !all_anew && wanted.contains(&&database) {
-                true => self.databases.push((database, task)),
-                false => stop(task).await,
-            }
-        }
+        keep(&mut self.databases, |database| !all_anew && wanted.contains(&database)).await;
         for database in wanted {
             if !self.databases.iter().any(|(watched, _)| watched == database) {
                 self.databases.push((database.clone(), watch_database(database, &self.outlets)));
@@ -83,12 +78,7 @@ impl Targets {
         if **self.apps.borrow() != *config.apps {
             self.apps.send_replace(Rc::from(&*config.apps));
         }
-        for (directory, task) in std::mem::take(&mut self.ledgers) {
-            match !all_anew && wanted.contains(&directory) {
-                true => self.ledgers.push((directory, task)),
-                false => stop(task).await,
-            }
-        }
+        keep(&mut self.ledgers, |directory| !all_anew && wanted.contains(directory)).await;
         for directory in wanted {
             if !self.ledgers.iter().any(|(watched, _)| *watched == directory) {
                 let task = spawn_local(scan(directory.clone(), self.apps.subscribe(), self.outlets.clone()));
@@ -110,11 +100,13 @@ impl Targets {
     }
 }
 
-/// Ends a task, and waits until it has given back what it had.
-async fn stop(task: JoinHandle<()>) {
-    task.abort();
-    // That it was ended is what it says.
-    let _ = task.await;
+/// Ends the tasks of what does not stay, and waits until they have given back what they had.
+async fn keep<T>(watched: &mut Vec<(T, JoinHandle<()>)>, stays: impl Fn(&T) -> bool) {
+    for (_, task) in watched.extract_if(.., |(what, _)| !stays(what)) {
+        task.abort();
+        // That it was ended is what it says.
+        let _ = task.await;
+    }
 }
 
 fn watch_database(database: &Database, outlets: &Outlets) -> JoinHandle<()> {

@@ -21,6 +21,20 @@ pub struct Reloads {
     pub failed: AtomicU64,
 }
 
+impl Reloads {
+    /// The file's config is the running one now.
+    pub fn succeed(&self, file: &Followed) {
+        self.done.fetch_add(1, Relaxed);
+        log::info!(config:% = file.path().display(); "reloaded");
+    }
+
+    /// It is not; why has been said.
+    pub fn fail(&self) {
+        self.failed.fetch_add(1, Relaxed);
+        log::error!("not reloaded; the running config stays");
+    }
+}
+
 /// Reloads the config of a worker.
 pub struct Reloader {
     file: Followed,
@@ -71,8 +85,7 @@ impl Reloader {
         if let Err(error) = self.shared.reload(config) {
             return self.fail(&error.at(&text, self.file.path()));
         }
-        self.reloads.done.fetch_add(1, Relaxed);
-        log::info!(config:% = self.file.path().display(); "reloaded");
+        self.reloads.succeed(&self.file);
         if let Some(what) = late {
             log::warn!(what:%; "takes effect at the next upgrade (SIGUSR2) or restart");
         }
@@ -82,9 +95,8 @@ impl Reloader {
     }
 
     fn fail(&self, error: &LoadError) {
-        self.reloads.failed.fetch_add(1, Relaxed);
         error.log();
-        log::error!("not reloaded; the running config stays");
+        self.reloads.fail();
     }
 }
 
@@ -96,6 +108,11 @@ fn needs_upgrade(before: &Config, after: &Config) -> Option<String> {
         ("admin", before.admin != after.admin),
         ("threads", before.threads != after.threads),
     ];
+    changed(&keys)
+}
+
+/// The names of the keys that changed, if any did.
+pub fn changed(keys: &[(&str, bool)]) -> Option<String> {
     let changed: Vec<_> = keys.iter().filter(|(_, changed)| *changed).map(|(key, _)| *key).collect();
     (!changed.is_empty()).then(|| changed.join(", "))
 }

@@ -1,7 +1,7 @@
 //! The agent going over to another config: what is changed is watched anew, and all else goes on.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::harness::{Log, Scratch, field, get, kill, wait_for};
 
 /// A running agent.
-struct Agent {
+pub struct Agent {
     child: Child,
     log: Log,
     config: PathBuf,
@@ -18,10 +18,11 @@ struct Agent {
 }
 
 impl Agent {
-    fn start(config: &str) -> Agent {
+    /// With the whole text of its config.
+    pub fn start(config: &str) -> Agent {
         let scratch = Scratch::new();
         let path = scratch.0.join("agent.toml");
-        write(&path, config);
+        std::fs::write(&path, config).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
             .args(["agent", "--config"])
             .arg(&path)
@@ -37,7 +38,7 @@ impl Agent {
 
     fn rewrite(&self, config: &str) {
         let new = self.config.with_extension("new");
-        write(&new, config);
+        std::fs::write(&new, config).unwrap();
         std::fs::rename(new, &self.config).unwrap();
     }
 
@@ -58,9 +59,9 @@ impl Drop for Agent {
 }
 
 /// On a port that is free, and of this host's threads nothing.
-fn write(path: &Path, config: &str) {
-    let text = format!("[agent]\nadmin = \"127.0.0.1:0\"\n[herald]\nreader = \"off\"\n{config}");
-    std::fs::write(path, text).unwrap();
+fn watching(tables: &[String]) -> String {
+    let tables = tables.concat();
+    format!("[agent]\nadmin = \"127.0.0.1:0\"\n[herald]\nreader = \"off\"\n{tables}")
 }
 
 /// A server that is not there; that, too, is watched.
@@ -70,28 +71,32 @@ fn server(name: &str, mode: &str) -> String {
 
 #[test]
 fn an_agent_goes_over_to_another_config_and_what_that_does_not_change_goes_on() {
-    let agent = Agent::start(&(server("shop", "shadow") + &server("news", "enforce")));
+    let agent = Agent::start(&watching(&[server("shop", "shadow"), server("news", "enforce")]));
     let failures = |name: &str| agent.watched(name)["errors"].as_u64().unwrap_or(0);
     wait_for("looks at both", || failures("shop") >= 4 && failures("news") >= 4);
     let before = failures("news");
 
-    agent.rewrite(&(server("shop", "enforce") + &server("news", "enforce") + &server("blog", "shadow")));
+    agent.rewrite(&watching(&[
+        server("shop", "enforce"),
+        server("news", "enforce"),
+        server("blog", "shadow"),
+    ]));
     agent.log.line("msg=reloaded", 1);
     assert_eq!(agent.watched("shop")["mode"], "enforce");
     wait_for("what is new to be watched", || failures("blog") > 0);
     assert!(failures("news") >= before, "it was left alone");
     assert!(failures("shop") < 4, "it was begun anew");
 
-    agent.rewrite("[phpfpm.shop]\nstatus = 7\n");
+    agent.rewrite(&watching(&["[phpfpm.shop]\nstatus = 7\n".to_owned()]));
     kill(agent.child.id(), "-HUP");
     agent.log.line("agent.toml:6:10 error=\"`status`: 7 is not", 1);
     agent.log.line("msg=\"not reloaded; the running config stays\"", 1);
-    agent.rewrite("");
+    agent.rewrite(&watching(&[]));
     kill(agent.child.id(), "-HUP");
     assert!(agent.log.line("msg=\"config cannot be used\"", 1).contains("nothing to watch"));
     assert_eq!(agent.watched("shop")["mode"], "enforce");
 
-    agent.rewrite(&server("news", "off"));
+    agent.rewrite(&watching(&[server("news", "off")]));
     kill(agent.child.id(), "-HUP");
     agent.log.line("msg=reloaded", 2);
     wait_for("nothing to be watched", || {
@@ -104,13 +109,9 @@ fn an_agent_goes_over_to_another_config_and_what_that_does_not_change_goes_on() 
 
 #[test]
 fn what_an_agent_cannot_change_while_it_runs_is_said_and_its_token_can() {
-    let agent = Agent::start(&server("shop", "shadow"));
+    let agent = Agent::start(&watching(&[server("shop", "shadow")]));
     assert_eq!(get(agent.admin, "/status").unwrap().status, 200);
-    std::fs::write(
-        &agent.config,
-        format!("[agent]\nadmin_token = \"correct-horse\"\n{}", server("shop", "shadow")),
-    )
-    .unwrap();
+    agent.rewrite(&format!("[agent]\nadmin_token = \"correct-horse\"\n{}", server("shop", "shadow")));
     kill(agent.child.id(), "-HUP");
     let line = agent.log.line("takes effect when the agent is started anew", 1);
     assert!(line.contains("what=\"[agent] admin, [herald]\""), "{line}");

@@ -1,11 +1,11 @@
 //! An agent beside the server sees its workers wait for a CPU, and the sentry lets in as many as it takes.
 
 use std::hint::black_box;
-use std::process::{Child, Command, Stdio};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
 
+use crate::agent::Agent;
 use crate::harness::{Load, Sentry, Upstream, get, wait_for};
 
 /// Computes for some milliseconds, on the first CPU that there is.
@@ -19,16 +19,6 @@ fn compute(rounds: u64) {
     }
 }
 
-/// Ends with the test, however that ends.
-struct Agent(Child);
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn an_agent_beside_the_server_keeps_its_workers_within_their_slowdown() {
     let upstream = Upstream::working(compute);
@@ -38,18 +28,8 @@ fn an_agent_beside_the_server_keeps_its_workers_within_their_slowdown() {
         upstream.address
     );
     let sentry = Sentry::start(&pool);
-    let config = sentry.scratch.0.join("agent.toml");
     let text = format!("[sentry]\nadmin = \"{}\"\n[agent]\nadmin = \"127.0.0.1:0\"\n{pool}", sentry.admin);
-    std::fs::write(&config, text).unwrap();
-    let agent = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
-        .args(["agent", "--config"])
-        .arg(&config)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let agent = Agent(agent);
+    let agent = Agent::start(&text);
     let shop = || -> Value {
         let pools: Value = serde_json::from_str(&get(sentry.admin, "/pools").unwrap().body).unwrap();
         pools["pools"][0].clone()
