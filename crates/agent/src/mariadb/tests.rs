@@ -5,11 +5,14 @@ use plimsoll_core::config::{self, Config, parse};
 use plimsoll_testbed::database;
 use plimsoll_testbed::database::task::How;
 use plimsoll_testbed::mariadb::{Options, Server as Private, Session, there_is_none};
+use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 use super::MariaDb;
-use crate::server::conformance::{self, Ground, Kind, LOOK, Tables, borrowers, conformance, on_one_thread};
+use crate::server::conformance::{
+    self, Clients, Ground, Kind, LOOK, Tables, Work, add_a_book, conformance, has_the_rows, on_one_thread,
+};
 
 type Agent = conformance::Agent<MariaDb>;
 
@@ -72,17 +75,40 @@ impl Ground for Private {
     }
 }
 
-impl Tables for Private {
-    type Session = Session;
+impl Work for Private {
+    type Client = Session;
 
+    const SETTINGS: &'static str = "escalate = \"terminate\"";
+    const HOLD: &'static [&'static str] = &["begin", "update shelf set books = 0"];
+
+    async fn client(&self, _: &str) -> Result<Session, String> {
+        Session::connect(&self.options_of("app", Some("shop"))).await
+    }
+
+    fn quick(n: usize) -> String {
+        add_a_book(n)
+    }
+
+    fn usual(_: usize) -> String {
+        "update shelf set books = books + 1 + sleep(0.03) where id = 1".to_owned()
+    }
+
+    fn endless(_: usize) -> String {
+        "select sleep(600) from shelf limit 2".to_owned()
+    }
+
+    fn names(told: &Value, culprit: i32) -> bool {
+        has_the_rows(told, culprit)
+    }
+}
+
+impl Tables for Private {
     const NOBODY: &'static str = "nobody";
     const GRANTS: &'static [&'static str] = &[
         "GRANT PROCESS ON *.* TO 'nobody'@'%'",
         "GRANT CONNECTION ADMIN ON *.* TO 'nobody'@'%'",
         "GRANT SELECT ON performance_schema.* TO 'nobody'@'%'",
     ];
-    const HOLD: &'static [&'static str] = &["begin", "update shelf set books = 0"];
-    const WORK: &'static str = "select sleep(600) from shelf limit 2";
     const REPORT: &'static [&'static str] = &["begin", "select count(*) from shelf"];
     const REST: &'static str = "select sleep(4)";
 
@@ -90,19 +116,8 @@ impl Tables for Private {
         raise_with(&Options { tls, bin, port, ..Options::default() }).await
     }
 
-    async fn try_session(&self) -> Result<Session, String> {
-        Session::connect(&self.options_of("app", Some("shop"))).await
-    }
-
     async fn grant(&self, statement: &str) {
         Session::connect(&self.options()).await.unwrap().run(statement).await.unwrap();
-    }
-
-    async fn asked(&self) -> Option<f64> {
-        let mut session = Session::connect(&self.options()).await.unwrap();
-        let asked =
-            "select variable_value from information_schema.global_status where variable_name = 'QUESTIONS'";
-        session.texts(asked).await.unwrap().first()?.parse().ok()
     }
 }
 
@@ -112,7 +127,7 @@ conformance!(Private);
 fn who_has_all_tables_for_a_backup_is_ended_with_its_connection() {
     on_one_thread(async {
         let Some(server) = Private::raise().await else { return };
-        let _borrowers = borrowers(&server).await;
+        let _clients = Clients::of(&server).await;
         let agent = Agent::start(settings(&server, "watcher", "escalate = \"terminate\""));
         agent.sees(|watched| watched.completed > 100).await;
         let mut backup = Session::connect(&server.options()).await.unwrap();
@@ -132,7 +147,7 @@ fn who_has_all_tables_for_a_backup_is_ended_with_its_connection() {
 fn a_statement_whose_end_frees_nothing_is_followed_by_its_connections() {
     on_one_thread(async {
         let Some(server) = Private::raise().await else { return };
-        let _borrowers = borrowers(&server).await;
+        let _clients = Clients::of(&server).await;
         let agent = Agent::start(settings(&server, "watcher", "escalate = \"terminate\""));
         agent.sees(|watched| watched.completed > 100).await;
         let mut hog = Session::connect(&server.options_of("app", Some("shop"))).await.unwrap();
@@ -160,7 +175,7 @@ fn who_has_all_threads_of_the_pool_is_ended() {
         ];
         let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
         let Some(server) = raise_with(&Options { settings, ..Options::default() }).await else { return };
-        let _borrowers = borrowers(&server).await;
+        let _clients = Clients::of(&server).await;
         let mut hogs = Vec::new();
         for _ in 0..8 {
             hogs.push(Session::connect(&server.options_of("app", Some("shop"))).await.unwrap());

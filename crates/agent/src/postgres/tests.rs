@@ -15,7 +15,10 @@ use tokio::time::sleep;
 use super::*;
 use crate::clock;
 use crate::server::chains::blame;
-use crate::server::conformance::{self, Ground, Kind, LOOK, PATIENCE, Tables, conformance, on_one_thread};
+use crate::server::conformance::{
+    self, Clients, Ground, Kind, LOOK, PATIENCE, Tables, Work, add_a_book, conformance, has_the_rows,
+    on_one_thread,
+};
 use crate::server::stamp::Stamp;
 use crate::source::Source;
 
@@ -61,14 +64,37 @@ impl Ground for Database {
     }
 }
 
-impl Tables for Database {
-    type Session = Session;
+impl Work for Database {
+    type Client = Session;
 
+    const SETTINGS: &'static str = "escalate = \"terminate\"";
+    const HOLD: &'static [&'static str] = &["begin", "update shelf set books = 0"];
+
+    async fn client(&self, _: &str) -> Result<Session, String> {
+        Session::connect(&as_role(self, "app")).await
+    }
+
+    fn quick(n: usize) -> String {
+        add_a_book(n)
+    }
+
+    fn usual(_: usize) -> String {
+        "with row as (select from shelf where id = 1 for update) select pg_sleep(0.03) from row".to_owned()
+    }
+
+    fn endless(_: usize) -> String {
+        "select pg_sleep(600)".to_owned()
+    }
+
+    fn names(told: &Value, culprit: i32) -> bool {
+        has_the_rows(told, culprit)
+    }
+}
+
+impl Tables for Database {
     const NOBODY: &'static str = "nobody";
     const GRANTS: &'static [&'static str] =
         &["GRANT pg_monitor TO nobody", "GRANT pg_signal_backend TO nobody"];
-    const HOLD: &'static [&'static str] = &["begin", "update shelf set books = 0"];
-    const WORK: &'static str = "select pg_sleep(600)";
     const REPORT: &'static [&'static str] = &["begin", "select count(*) from shelf"];
     const REST: &'static str = "select pg_sleep(4)";
 
@@ -79,19 +105,8 @@ impl Tables for Database {
         Some(database)
     }
 
-    async fn try_session(&self) -> Result<Session, String> {
-        Session::connect(&as_role(self, "app")).await
-    }
-
     async fn grant(&self, statement: &str) {
         Session::connect(&self.config("admin")).await.unwrap().run(statement).await.unwrap();
-    }
-
-    async fn asked(&self) -> Option<f64> {
-        // Each of the agent's questions is a transaction.
-        let session = Session::connect(&self.config("counter")).await.unwrap();
-        let counted = "select sum(xact_commit + xact_rollback)::float8 from pg_stat_database";
-        Some(session.client.query_one(counted, &[]).await.unwrap().get(0))
     }
 }
 
@@ -135,7 +150,7 @@ async fn with_roles_and(options: &Options) -> Option<Database> {
 fn a_right_that_is_lost_is_named() {
     on_one_thread(async {
         let Some(database) = with_roles().await else { return };
-        let _borrowers = conformance::borrowers(&database).await;
+        let _clients = Clients::of(&database).await;
         let agent = Agent::start(settings(&dsn(&database, "watcher"), ""));
         agent.sees(|watched| watched.looks > 10 && watched.completed > 100).await;
         let admin = Session::connect(&database.config("setup")).await.unwrap();
@@ -149,7 +164,7 @@ fn a_right_that_is_lost_is_named() {
 fn the_least_privileges_are_enough_and_superusers_are_named() {
     on_one_thread(async {
         let Some(database) = with_roles().await else { return };
-        let _borrowers = conformance::borrowers(&database).await;
+        let _clients = Clients::of(&database).await;
         let agent = Agent::start(settings(&dsn(&database, "watcher"), ""));
         agent.sees(|watched| watched.looks > 10 && watched.completed > 100).await;
         assert!(agent.events("").is_empty(), "{:?}", agent.events(""));
@@ -182,7 +197,7 @@ fn a_statement_that_ignores_being_cancelled_is_named_or_where_that_is_asked_for_
         begin perform pg_sleep(600); exception when query_canceled then null; end; end loop; end $$";
     on_one_thread(async {
         let Some(database) = with_roles().await else { return };
-        let _borrowers = conformance::borrowers(&database).await;
+        let _clients = Clients::of(&database).await;
         let boss = Session::connect(&database.config("boss")).await.unwrap();
         for (more, says) in [("", "it was told to end"), ("escalate = \"terminate\"", "was terminated")] {
             let agent = Agent::start(settings(&dsn(&database, "watcher"), more));

@@ -1,26 +1,18 @@
-//! A node that gives answers as the products' documents have them; and a real OpenSearch that is brought to its knees, and freed by the agent:
-//! `cargo test -p plimsoll-agent search -- --ignored`, where there is one.
+//! A node that gives answers as the products' documents have them.
 
 use std::cell::RefCell;
-use std::marker::PhantomData;
 use std::rc::Rc;
 
 use plimsoll_core::config::{self, Config, parse};
-use plimsoll_testbed::database::fill::Fill;
-use plimsoll_testbed::database::http::Steps;
-use plimsoll_testbed::database::task::How;
-use plimsoll_testbed::database::{Database as _, Session as _};
-use plimsoll_testbed::search::{Product, Server as Private, there_is_none};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::sleep;
 
 use super::figures::tests::answer;
 use super::*;
-use crate::server::conformance::{self, Ground, conformance, on_one_thread};
+use crate::server::conformance::on_one_thread;
 use crate::server::lies::{are_borne, lied};
 
-type Agent = conformance::Agent<OpenSearch>;
+mod real;
 
 const OPENSEARCH: &str = r#"{"name":"n","version":{"distribution":"opensearch","number":"3.8.0"}}"#;
 const ELASTICSEARCH: &str = r#"{"name":"n","version":{"number":"7.10.2","build_flavor":"oss"}}"#;
@@ -214,110 +206,3 @@ fn settings<A: Adapter>(at: &str, more: &str) -> config::Database {
     let text = format!("[{}.main]\nurl = \"http://{at}\"\nslo = {{ p99 = \"250ms\" }}\n{more}", A::SOURCE);
     parse::<Config>(&text, "").unwrap_or_else(|e| panic!("{e}")).0.databases.remove(0)
 }
-
-async fn session(server: &Private, name: &str) -> Steps {
-    server.http().begin(name).await.unwrap()
-}
-
-/// One thread searches, so one search that takes long holds up all others.
-#[test]
-#[ignore = "starts a node, which takes a gigabyte and half a minute"]
-fn who_has_the_only_thread_is_ended_and_nobody_else() {
-    on_one_thread(async {
-        let settings_of_node = [("thread_pool.search.size".to_owned(), "1".to_owned())];
-        let server = match Private::start(Product::OpenSearch, &settings_of_node).await {
-            Ok(server) => server,
-            Err(error) if there_is_none(&error) => return,
-            Err(error) => panic!("{error}"),
-        };
-        let call = "POST /shelf/_bulk".parse().unwrap();
-        let line = "{\"index\":{}}\n{\"shelf\":?1,\"title\":\"a book\"}\n";
-        Fill { call: &call, line, count: 20_000, parameters: &[(0, 99)] }.send(&server.http()).await.unwrap();
-        server.settle().await.unwrap();
-        let mut borrowers = Vec::new();
-        for n in 0..8 {
-            let mut borrower = session(&server, "borrower").await;
-            let borrower = tokio::task::spawn_local(async move {
-                loop {
-                    let read = format!("POST /shelf/_search {{\"query\":{{\"term\":{{\"shelf\":{n}}}}}}}");
-                    borrower.run(&read).await.unwrap_or_else(|how| panic!("a victim suffered: {how:?}"));
-                    sleep(conformance::LOOK).await;
-                }
-            });
-            borrowers.push(borrower);
-        }
-        let agent = Agent::start(settings::<OpenSearch>(&server.http().address.to_string(), ""));
-        agent.sees(|watched| watched.looks > 20 && watched.completed > 200).await;
-        assert!(agent.events("").is_empty(), "{:#?}", agent.events(""));
-        let mut hog = session(&server, "hog").await;
-        // A millisecond for each of the documents.
-        let script = "long n = 0; for (int i = 0; i < 100000; ++i) { n += i % 7; } return n % 2;";
-        let endless = format!(
-            "POST /shelf/_search {{\"size\":0,\"aggs\":{{\"a\":{{\"terms\":{{\"script\":{{\"source\":\"{script}\"}}}}}}}}}}"
-        );
-        assert_eq!(hog.run(&endless).await, Err(How::Cancelled));
-        let cancel = agent.told("cancel", |_| true).await;
-        assert_eq!(cancel["about"]["client"], "hog", "{cancel:#}");
-        assert!(!cancel.to_string().contains("i % 7"), "{cancel:#}");
-        agent.told("released", |_| true).await;
-        assert_eq!(agent.events("cancel").len(), 1, "{:#?}", agent.events(""));
-        assert!(borrowers.iter().all(|borrower| !borrower.is_finished()));
-        borrowers.iter().for_each(tokio::task::JoinHandle::abort);
-    });
-}
-
-/// A node of any of the products.
-struct Node<A>(Private, PhantomData<A>);
-
-/// What there is one of each.
-trait Kind: Adapter {
-    const PRODUCT: Product;
-}
-
-impl Kind for OpenSearch {
-    const PRODUCT: Product = Product::OpenSearch;
-}
-
-impl Kind for Elasticsearch {
-    const PRODUCT: Product = Product::Elasticsearch;
-}
-
-impl Kind for Solr {
-    const PRODUCT: Product = Product::Solr;
-}
-
-impl<A: Kind> Ground for Node<A> {
-    type Adapter = A;
-
-    async fn raise() -> Option<Node<A>> {
-        match Private::start(A::PRODUCT, &[]).await {
-            Ok(server) => Some(Node(server, PhantomData)),
-            Err(error) if there_is_none(&error) => None,
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    fn at(&self) -> String {
-        self.0.http().address.to_string()
-    }
-
-    fn settings_at(&self, at: &str, _: &str, more: &str) -> config::Database {
-        settings::<A>(at, more)
-    }
-
-    fn kill(&mut self) {
-        self.0.stop(true);
-    }
-
-    async fn revive(&mut self) {
-        self.0.resume().await.unwrap();
-    }
-}
-
-type OpenSearchNode = Node<OpenSearch>;
-type ElasticsearchNode = Node<Elasticsearch>;
-type SolrNode = Node<Solr>;
-
-conformance!(mod opensearch: OpenSearchNode #[ignore = "starts a node, which takes a gigabyte and half a minute"]);
-conformance!(mod elasticsearch: ElasticsearchNode #[ignore = "starts a node, which takes a gigabyte and half a minute"]);
-conformance!(mod solr: SolrNode #[ignore = "starts a node, which takes a gigabyte and half a minute"]);

@@ -1,5 +1,5 @@
-//! What every adapter does for a real server of its kind: [`conformance!`] makes tests of it, for whoever has a [`Ground`]; of databases with
-//! [`Tables`] more is asked.
+//! What every adapter does for a real server of its kind: [`conformance!`] makes tests of it, for whoever has a [`Ground`] with [`Work`] to do; of
+//! databases with [`Tables`] more is asked.
 
 use std::fs;
 use std::marker::PhantomData;
@@ -18,14 +18,18 @@ use crate::watch::{Outlets, Promise, Watch};
 
 mod relay;
 mod tables;
+mod work;
 
 use relay::Relay;
 pub use tables::*;
+pub use work::*;
 
 /// Nothing here takes longer, on however busy a machine.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 /// From one look at something to the next.
 pub const LOOK: Duration = Duration::from_millis(20);
+/// Questions that a look in calm may ask.
+const MOST_QUESTIONS: f64 = 2.5;
 
 /// A real server of a kind that an adapter watches.
 pub trait Ground: Sized {
@@ -155,6 +159,20 @@ pub async fn a_server_that_hangs_is_told_of_and_watched_again<G: Ground>() {
     assert!(agent.events("").len() < 10, "told, not repeated: {:#?}", agent.events(""));
 }
 
+/// In calm a look asks next to nothing.
+pub async fn a_look_in_calm_asks_little<G: Ground>() {
+    let Some(ground) = G::raise().await else { return };
+    let relay = Relay::to(ground.at()).await;
+    let agent = Agent::<G::Adapter>::start(ground.settings_at(&relay.at, "watcher", ""));
+    let before = agent.sees(|watched| watched.looks > 10).await.looks;
+    let asked = relay.asked();
+    let after = agent.sees(|watched| watched.looks > before + 30).await.looks;
+    let asked = relay.asked() - asked;
+    // The status is told twice a second, so some looks more may have been taken.
+    let most = MOST_QUESTIONS * (after - before + 10) as f64;
+    assert!(asked as f64 <= most, "{asked} questions in {} looks", after - before);
+}
+
 /// Makes a test of each of these; of all that there are for a ground with tables; or of those for grounds of any kind, in a module of their
 /// own, which may be left for whoever asks for them.
 macro_rules! conformance {
@@ -175,14 +193,19 @@ macro_rules! conformance {
 
             $crate::server::conformance::conformance! {
                 $ground:
+                $(#[$how])? who_holds_up_others_is_ended_and_nobody_else,
+                $(#[$how])? in_shadow_who_holds_up_others_is_named_and_goes_on,
+                $(#[$how])? of_requests_that_are_alike_none_is_ended,
                 $(#[$how])? a_server_that_is_killed_and_comes_back_is_watched_again,
-                $(#[$how])? a_server_that_hangs_is_told_of_and_watched_again
+                $(#[$how])? a_server_that_hangs_is_told_of_and_watched_again,
+                $(#[$how])? a_look_in_calm_asks_little
             }
         }
     };
     ($ground:ident) => {
         $crate::server::conformance::conformance! {
-            $ground: who_holds_up_others_is_ended_and_nobody_else, chains_are_followed_to_their_root,
+            $ground: who_holds_up_others_is_ended_and_nobody_else,
+            in_shadow_who_holds_up_others_is_named_and_goes_on, of_requests_that_are_alike_none_is_ended, chains_are_followed_to_their_root,
             a_change_in_the_queue_is_cancelled_and_the_report_before_it_goes_on,
             who_idles_is_ended_only_where_that_is_asked_for, a_right_that_is_missing_is_named,
             a_right_that_is_granted_is_no_longer_missed, a_server_that_is_killed_and_comes_back_is_watched_again,

@@ -17,8 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LONGEST: u64 = 8 << 20;
 
 /// What can be read and written.
-pub trait Bytes: AsyncRead + AsyncWrite + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Unpin> Bytes for T {}
+pub trait Bytes: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytes for T {}
 /// A connection, over TCP or a Unix socket.
 pub type Stream = Box<dyn Bytes>;
 

@@ -1,38 +1,43 @@
 //! A real php-fpm whose workers are taken, and given back by the agent; and one, and an httpd, in trouble. Where there is none the tests say so and pass, but with
 //! `PLIMSOLL_REQUIRE_APACHE=1` they fail.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use plimsoll_core::config::{Config, Database, parse};
 use plimsoll_testbed::apache::fpm::{Fpm as Private, Options};
 use plimsoll_testbed::apache::httpd::{self, Httpd};
 use plimsoll_testbed::apache::there_is_none;
-use serde_json::json;
+use plimsoll_testbed::database::http::{Http, Steps};
+use plimsoll_testbed::database::task::How;
+use plimsoll_testbed::database::{Database as _, Session};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::time::sleep;
 
 use super::status::Stream;
 use super::{Apache, PhpFpm, fastcgi};
-use crate::server::conformance::{self, Ground, LOOK, conformance, on_one_thread};
+use crate::server::conformance::{self, Ground, Work, conformance, on_one_thread};
 use crate::server::lies::{are_borne, lied};
 
 type Agent = conformance::Agent<PhpFpm>;
 
-const WORKERS: usize = 4;
-const PAGES: [(&str, &str); 3] = [
-    ("quick.php", "<?php usleep(2000); echo 'ok';"),
-    ("usual.php", "<?php usleep(30000); echo 'ok';"),
-    ("slow.php", "<?php sleep(60); echo 'ok';"),
-];
+const WORKERS: u32 = 4;
+const QUICK: &str = "quick.php";
+const USUAL: &str = "usual.php";
+const ENDLESS: &str = "endless.php";
+
+fn pages() -> Vec<(String, String)> {
+    let pages = [(QUICK, "usleep(2000)"), (USUAL, "usleep(30000)"), (ENDLESS, "sleep(600)")];
+    pages.map(|(name, does)| (name.to_owned(), format!("<?php {does}; echo 'ok';"))).to_vec()
+}
 
 fn raise() -> Option<Private> {
-    let pages = PAGES.map(|(name, text)| (name.to_owned(), text.to_owned())).to_vec();
-    match Private::start(&Options { workers: WORKERS as u32, pages, ..Options::default() }) {
+    match Private::start(&Options { workers: WORKERS, pages: pages(), ..Options::default() }) {
         Ok(fpm) => Some(fpm),
         Err(error) if there_is_none(&error) => None,
         Err(error) => panic!("{error}"),
@@ -48,76 +53,41 @@ fn settings_at(kind: &str, at: &str, more: &str) -> Database {
     parse::<Config>(&text, "").unwrap_or_else(|e| panic!("{e}")).0.databases.remove(0)
 }
 
-/// Asks for a page, on a connection of its own.
-async fn ask(fpm: &Private, page: &str) -> std::io::Result<Vec<u8>> {
-    let mut stream: Stream = Box::new(UnixStream::connect(fpm.socket()).await?);
-    let page = fpm.page(page).display().to_string();
-    Ok(fastcgi::get(&mut stream, &page, "token=hush").await?.body)
+/// Somebody who asks a php-fpm for pages, each on a connection of its own.
+pub struct Visitor {
+    socket: PathBuf,
+    pages: PathBuf,
 }
 
-/// Clients that ask again and again, with a pause; they must always be answered. How often they have been.
-fn clients(fpm: &Rc<Private>, count: usize, page: &'static str, pause: bool) -> Rc<Cell<u64>> {
-    let answered = Rc::new(Cell::new(0));
-    for _ in 0..count {
-        let (fpm, answered) = (Rc::clone(fpm), Rc::clone(&answered));
-        tokio::task::spawn_local(async move {
-            loop {
-                assert_eq!(ask(&fpm, page).await.expect("a victim suffered"), b"ok");
-                answered.set(answered.get() + 1);
-                if pause {
-                    sleep(LOOK).await;
-                }
-            }
-        });
+impl Session for Visitor {
+    /// What it knows them by is a worker's number.
+    fn id(&self) -> i32 {
+        0
     }
-    answered
-}
 
-#[test]
-fn who_takes_all_workers_is_ended_and_nobody_else() {
-    on_one_thread(async {
-        let Some(fpm) = raise().map(Rc::new) else { return };
-        let answered = clients(&fpm, 8, "quick.php", true);
-        let agent = Agent::start(settings(&fpm, ""));
-        agent.sees(|watched| watched.looks > 20 && watched.completed > 200).await;
-        assert!(agent.events("").is_empty(), "{:#?}", agent.events(""));
-        let hogs: Vec<_> = (0..WORKERS)
-            .map(|_| {
-                let fpm = Rc::clone(&fpm);
-                tokio::task::spawn_local(async move { ask(&fpm, "slow.php").await })
-            })
-            .collect();
-        let cancel = agent.told("cancel", |_| true).await;
-        assert_eq!(cancel["resource"], "workers", "{cancel:#}");
-        let is_slow = |cancel: &serde_json::Value| {
-            cancel["about"]["what"].as_str().is_some_and(|what| what.ends_with("/slow.php?…"))
+    async fn run(&mut self, page: &str) -> Result<(), How> {
+        let asked = async {
+            let mut stream: Stream = Box::new(UnixStream::connect(&self.socket).await?);
+            fastcgi::get(&mut stream, &self.pages.join(page).display().to_string(), "token=hush").await
         };
-        assert!(is_slow(&cancel), "{cancel:#}");
-        assert_eq!(cancel["task"], format!("worker {}", cancel["pid"]));
-        agent.told("released", |_| true).await;
-        let before = answered.get();
-        agent.sees(|_| answered.get() > before + 100).await;
-        for cancel in agent.events("cancel") {
-            assert!(is_slow(&cancel), "{cancel:#}");
+        match asked.await {
+            Ok(answer) if answer.body == b"ok" => Ok(()),
+            Ok(answer) => Err(How::Failed(format!("{answer:?}"))),
+            // Who worked for it is gone.
+            Err(_) => Err(How::Terminated),
         }
-        let ended = hogs.iter().filter(|hog| hog.is_finished()).count();
-        assert_eq!(ended, agent.events("cancel").len(), "{:#?}", agent.events(""));
-    });
+    }
+
+    async fn closed(&mut self) -> How {
+        std::future::pending().await
+    }
 }
 
-#[test]
-fn of_requests_that_are_alike_none_is_ended() {
-    on_one_thread(async {
-        let Some(fpm) = raise().map(Rc::new) else { return };
-        let _few = clients(&fpm, 2, "usual.php", false);
-        let agent = Agent::start(settings(&fpm, ""));
-        agent.sees(|watched| watched.completed > 100).await;
-        // Each waits for five others.
-        let _many = clients(&fpm, 6 * WORKERS, "usual.php", false);
-        agent.told("regular_overload", |_| true).await;
-        agent.sees(|watched| watched.completed > 1_000).await;
-        assert!(agent.events("cancel").is_empty(), "{:#?}", agent.events("cancel"));
-    });
+/// Whether that is the page that is slow, and what it has are workers.
+fn is_endless(told: &Value, end: &str) -> bool {
+    let what = told["about"]["what"].as_str();
+    let worker = told["task"] == format!("worker {}", told["pid"]);
+    told["resource"] == "workers" && worker && what.is_some_and(|what| what.ends_with(end))
 }
 
 #[test]
@@ -125,9 +95,8 @@ fn what_is_missing_is_named() {
     on_one_thread(async {
         let Some(fpm) = raise() else { return };
         let agent = Agent::start(settings(&fpm, "path = \"/elsewhere\""));
-        let missing = |event: &serde_json::Value| {
-            event["reason"].as_str().unwrap().contains("pm.status_path = /elsewhere")
-        };
+        let missing =
+            |event: &Value| event["reason"].as_str().unwrap().contains("pm.status_path = /elsewhere");
         agent.told("adapter_error", missing).await;
         let able = Agent::start(settings(&fpm, ""));
         able.sees(|watched| watched.looks > 20).await;
@@ -159,6 +128,32 @@ impl Ground for Private {
     }
 }
 
+impl Work for Private {
+    type Client = Visitor;
+
+    const CULPRITS: usize = WORKERS as usize;
+
+    async fn client(&self, _: &str) -> Result<Visitor, String> {
+        Ok(Visitor { socket: self.socket(), pages: self.page("") })
+    }
+
+    fn quick(_: usize) -> String {
+        QUICK.to_owned()
+    }
+
+    fn usual(_: usize) -> String {
+        USUAL.to_owned()
+    }
+
+    fn endless(_: usize) -> String {
+        ENDLESS.to_owned()
+    }
+
+    fn names(told: &Value, _: i32) -> bool {
+        is_endless(told, "/endless.php?…")
+    }
+}
+
 conformance!(mod fpm: Private);
 
 /// An httpd with our module, and a name for the place where that tells of it, wherever it is now.
@@ -169,7 +164,13 @@ struct Web {
 
 impl Web {
     fn start(&mut self) -> Result<(), String> {
-        let options = httpd::Options { status: true, ..httpd::Options::new(httpd::Workers::Processes(2)) };
+        let options = httpd::Options {
+            status: true,
+            pages: pages(),
+            // Who keeps a connection keeps a worker.
+            settings: vec![("KeepAlive".to_owned(), "Off".to_owned())],
+            ..httpd::Options::new(httpd::Workers::Processes(WORKERS))
+        };
         let httpd = Httpd::start(&options)?;
         let _ = fs::remove_file(self.at());
         symlink(httpd.status(), self.at()).map_err(|e| e.to_string())?;
@@ -204,6 +205,33 @@ impl Ground for Web {
 
     async fn revive(&mut self) {
         self.start().unwrap();
+    }
+}
+
+impl Work for Web {
+    type Client = Steps;
+
+    const CULPRITS: usize = WORKERS as usize;
+
+    async fn client(&self, name: &str) -> Result<Steps, String> {
+        let address = self.httpd.as_ref().expect("it is there").addr();
+        Http { address, ended: &[], content_type: "text/plain" }.begin(name).await
+    }
+
+    fn quick(_: usize) -> String {
+        format!("GET /{QUICK}")
+    }
+
+    fn usual(_: usize) -> String {
+        format!("GET /{USUAL}")
+    }
+
+    fn endless(_: usize) -> String {
+        format!("GET /{ENDLESS}")
+    }
+
+    fn names(told: &Value, _: i32) -> bool {
+        is_endless(told, "GET /endless.php")
     }
 }
 

@@ -41,7 +41,7 @@ fn a_standby_is_watched_and_goes_on_being_watched_when_it_is_promoted() {
         readers.iter().for_each(tokio::task::AbortHandle::abort);
         let boss = Session::connect(&standby.config("boss")).await.unwrap();
         boss.run("select pg_promote()").await.unwrap();
-        let _borrowers = conformance::borrowers(&standby).await;
+        let _clients = Clients::of(&standby).await;
         let looks = agent.sees(|_| true).await.looks;
         agent.sees(|watched| watched.looks > looks + 20 && watched.state == "calm").await;
         let error =

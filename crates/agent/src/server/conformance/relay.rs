@@ -14,6 +14,7 @@ pub struct Relay {
     pub at: String,
     frozen: watch::Sender<bool>,
     refuses: Rc<Cell<bool>>,
+    asked: Rc<Cell<u64>>,
     /// What ends either direction of each connection that there is.
     connections: Rc<RefCell<Vec<[AbortHandle; 2]>>>,
 }
@@ -26,9 +27,11 @@ impl Relay {
             at: listener.local_addr().unwrap().to_string(),
             frozen: watch::Sender::new(false),
             refuses: Rc::default(),
+            asked: Rc::default(),
             connections: Rc::default(),
         };
         let (frozen, refuses) = (relay.frozen.subscribe(), Rc::clone(&relay.refuses));
+        let asked = Rc::clone(&relay.asked);
         let connections = Rc::clone(&relay.connections);
         spawn_local(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -36,8 +39,12 @@ impl Relay {
                     continue;
                 }
                 let ways = match server.starts_with('/') {
-                    true => UnixStream::connect(&server).await.map(|server| both(client, server, &frozen)),
-                    false => TcpStream::connect(&server).await.map(|server| both(client, server, &frozen)),
+                    true => {
+                        UnixStream::connect(&server).await.map(|server| both(client, server, &frozen, &asked))
+                    }
+                    false => {
+                        TcpStream::connect(&server).await.map(|server| both(client, server, &frozen, &asked))
+                    }
                 };
                 connections.borrow_mut().extend(ways.ok());
             }
@@ -53,6 +60,11 @@ impl Relay {
     /// From now on no connection is to be had.
     pub fn refuse(&self) {
         self.refuses.set(true);
+    }
+
+    /// How often a client has said something, to be answered.
+    pub fn asked(&self) -> u64 {
+        self.asked.get()
     }
 
     /// How many there are.
@@ -74,13 +86,19 @@ impl Relay {
 }
 
 /// Hands on what either says.
-fn both<S>(client: TcpStream, server: S, frozen: &watch::Receiver<bool>) -> [AbortHandle; 2]
+fn both<S>(
+    client: TcpStream,
+    server: S,
+    frozen: &watch::Receiver<bool>,
+    asked: &Rc<Cell<u64>>,
+) -> [AbortHandle; 2]
 where
     S: AsyncRead + AsyncWrite + 'static,
 {
     let ((from, to), (back_from, back_to)) = (split(client), split(server));
-    let there = spawn_local(hand_on(from, back_to, frozen.clone()));
-    let back = spawn_local(hand_on(back_from, to, frozen.clone()));
+    let asked = Rc::clone(asked);
+    let there = spawn_local(hand_on(from, back_to, frozen.clone(), move || asked.set(asked.get() + 1)));
+    let back = spawn_local(hand_on(back_from, to, frozen.clone(), || {}));
     [there.abort_handle(), back.abort_handle()]
 }
 
@@ -88,9 +106,11 @@ async fn hand_on(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     mut frozen: watch::Receiver<bool>,
+    said: impl Fn(),
 ) {
     let mut buffer = vec![0; 16 << 10];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        said();
         let thawed = frozen.wait_for(|frozen| !frozen).await.is_ok();
         if !thawed || to.write_all(&buffer[..length]).await.is_err() {
             break;

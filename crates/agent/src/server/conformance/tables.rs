@@ -4,14 +4,11 @@
 use plimsoll_testbed::database::Session;
 use plimsoll_testbed::database::task::How;
 use plimsoll_testbed::installed::Certificate;
-use tokio::task::AbortHandle;
 
 use super::*;
 
 /// Names the directory with the programs of another version, for [`one_of_another_version_in_its_place_is_watched_on`].
 const OTHER: &str = "PLIMSOLL_OTHER_BIN";
-/// Questions that a look in calm may ask.
-const MOST_QUESTIONS: f64 = 2.5;
 
 /// How a server is to be if not as usual.
 #[derive(Default)]
@@ -26,18 +23,11 @@ pub struct Kind {
 
 /// One with a table `shelf (id, books)` of a hundred rows, which an application owns that is no superuser; a user `watcher` with the
 /// rights that the docs ask for and no more; and a user `nobody` with none.
-pub trait Tables: Ground {
-    /// A session of the application.
-    type Session: Session;
-
+pub trait Tables: Work {
     /// The user without rights.
     const NOBODY: &'static str;
     /// What that one is told to ask for.
     const GRANTS: &'static [&'static str];
-    /// Begins a transaction that has all rows.
-    const HOLD: &'static [&'static str];
-    /// Goes on for long, in whatever transaction.
-    const WORK: &'static str;
     /// Begins a transaction that has read the table.
     const REPORT: &'static [&'static str];
     /// Goes on for some seconds.
@@ -46,24 +36,30 @@ pub trait Tables: Ground {
     /// Starts one that is so.
     async fn raise_as(kind: Kind) -> Option<Self>;
     /// A session of the application.
-    async fn session(&self) -> Self::Session {
-        self.try_session().await.unwrap()
+    async fn session(&self) -> Self::Client {
+        self.client("app").await.unwrap()
     }
-    /// The same, where it lets one in.
-    async fn try_session(&self) -> Result<Self::Session, String>;
     /// Carries out what an agent has asked for.
     async fn grant(&self, statement: &str);
-    /// Statements that its clients have asked so far, where it counts them.
-    async fn asked(&self) -> Option<f64> {
-        None
-    }
+}
+
+/// Adds a book, to one of few rows.
+pub fn add_a_book(n: usize) -> String {
+    format!("update shelf set books = books + 1 where id = {}", 1 + n % 4)
+}
+
+/// Whether somebody is told to have rows of the table, and others to want them.
+pub fn has_the_rows(told: &Value, pid: i32) -> bool {
+    let resource = told["resource"].as_str().unwrap_or_default();
+    let holds_up = told["about"]["holds_up"].as_u64();
+    told["pid"] == pid && resource.contains("rows of") && resource.contains("shelf") && holds_up > Some(0)
 }
 
 /// Somebody holds up others: he is ended, and it is told that it was he.
-async fn hog_is_ended<G: Tables>(agent: &Agent<G::Adapter>, mut hog: G::Session) -> Value {
+async fn hog_is_ended<G: Tables>(agent: &Agent<G::Adapter>, mut hog: G::Client) -> Value {
     let earlier = agent.events("cancel");
     follow(&mut hog, G::HOLD).await.unwrap();
-    let how = hog.run(G::WORK).await.unwrap_err();
+    let how = hog.run(&G::endless(0)).await.unwrap_err();
     assert!(is_ended(&how), "{how:?}");
     let cancel = agent.told("cancel", |event| !earlier.contains(event)).await;
     assert_eq!(cancel["pid"], hog.id(), "{cancel:#}");
@@ -71,49 +67,8 @@ async fn hog_is_ended<G: Tables>(agent: &Agent<G::Adapter>, mut hog: G::Session)
     cancel
 }
 
-/// Sessions of the application that each add a book now and then; none of them may ever be ended.
-pub async fn borrowers(ground: &impl Tables) -> Vec<AbortHandle> {
-    let mut borrowers = Vec::new();
-    for n in 0..16 {
-        let mut session = ground.session().await;
-        let task = tokio::task::spawn_local(async move {
-            loop {
-                let add = format!("update shelf set books = books + 1 where id = {}", 1 + n % 4);
-                session.run(&add).await.unwrap_or_else(|how| panic!("a victim suffered: {how:?}"));
-                sleep(LOOK).await;
-            }
-        });
-        borrowers.push(task.abort_handle());
-    }
-    borrowers
-}
-
-async fn follow(session: &mut impl Session, steps: &[&str]) -> Result<(), How> {
-    for step in steps {
-        session.run(step).await?;
-    }
-    Ok(())
-}
-
 fn is_ended(how: &How) -> bool {
     matches!(how, How::Cancelled | How::Terminated)
-}
-
-/// Nobody is to blame, and nobody is: then somebody is, and is ended, and nobody else.
-pub async fn who_holds_up_others_is_ended_and_nobody_else<G: Tables>() {
-    let Some(ground) = G::raise().await else { return };
-    let _borrowers = borrowers(&ground).await;
-    let agent = Agent::<G::Adapter>::start(ground.settings("watcher", "escalate = \"terminate\""));
-    agent.sees(|watched| watched.looks > 20 && watched.completed > 200).await;
-    assert!(agent.events("").is_empty(), "{:#?}", agent.events(""));
-    let cancel = hog_is_ended::<G>(&agent, ground.session().await).await;
-    assert!(
-        cancel["resource"].as_str().unwrap().contains("rows of")
-            && cancel["resource"].as_str().unwrap().contains("shelf")
-    );
-    assert!(cancel["about"]["holds_up"].as_u64().unwrap() > 0, "{cancel:#}");
-    agent.told("released", |_| true).await;
-    assert_eq!(agent.events("cancel").len(), 1, "{:#?}", agent.events(""));
 }
 
 /// One in between waits himself: he is a victim, and the chain is told.
@@ -137,7 +92,7 @@ pub async fn chains_are_followed_to_their_root<G: Tables>() {
             session.run("update shelf set books = books + 1 where id = 2").await
         }));
     }
-    let how = root.run(G::WORK).await.unwrap_err();
+    let how = root.run(&G::endless(0)).await.unwrap_err();
     assert!(is_ended(&how), "{how:?}");
     middle.await.unwrap();
     for waiting in waiting {
@@ -153,7 +108,7 @@ pub async fn chains_are_followed_to_their_root<G: Tables>() {
 /// A change of a table in the queue before everybody is the one to leave; who reads goes on.
 pub async fn a_change_in_the_queue_is_cancelled_and_the_report_before_it_goes_on<G: Tables>() {
     let Some(ground) = G::raise().await else { return };
-    let _borrowers = borrowers(&ground).await;
+    let _clients = Clients::of(&ground).await;
     let agent = Agent::<G::Adapter>::start(ground.settings("watcher", ""));
     agent.sees(|watched| watched.completed > 100).await;
     let (mut report, mut change) = (ground.session().await, ground.session().await);
@@ -174,7 +129,7 @@ pub async fn a_change_in_the_queue_is_cancelled_and_the_report_before_it_goes_on
 /// Who holds something and asks nothing can only be ended with its connection, which has to be allowed.
 pub async fn who_idles_is_ended_only_where_that_is_asked_for<G: Tables>() {
     let Some(ground) = G::raise().await else { return };
-    let _borrowers = borrowers(&ground).await;
+    let _clients = Clients::of(&ground).await;
     let mut idler = ground.session().await;
     let timid = Agent::<G::Adapter>::start(ground.settings("watcher", ""));
     timid.sees(|watched| watched.completed > 100).await;
@@ -227,19 +182,19 @@ pub async fn one_of_another_version_in_its_place_is_watched_on<G: Tables>() {
         drop(ground);
         ground = G::raise_as(Kind { bin, port, tls: None }).await.unwrap();
         agent.watches_again().await;
-        let borrowers = borrowers(&ground).await;
+        let clients = Clients::of(&ground).await;
         let before = agent.sees(|_| true).await.completed;
         agent.sees(|watched| watched.completed > before + 200).await;
         hog_is_ended::<G>(&agent, ground.session().await).await;
         assert_eq!(agent.events("cancel").len(), ended, "{:#?}", agent.events(""));
-        borrowers.iter().for_each(AbortHandle::abort);
+        drop(clients);
     }
 }
 
 /// Who loses the connection, and gets no other, goes on with the one in reserve: it sees, and it ends who is to blame.
 pub async fn the_connection_in_reserve_is_used_where_no_other_is_to_be_had<G: Tables>() {
     let Some(ground) = G::raise().await else { return };
-    let _borrowers = borrowers(&ground).await;
+    let _clients = Clients::of(&ground).await;
     let relay = Relay::to(ground.at()).await;
     let settings = ground.settings_at(&relay.at, "watcher", "escalate = \"terminate\"");
     let agent = Agent::<G::Adapter>::start(settings);
@@ -256,12 +211,12 @@ pub async fn the_connection_in_reserve_is_used_where_no_other_is_to_be_had<G: Ta
 /// A server whose connections are all taken is watched on, and whoever gets none is told what would help.
 pub async fn a_full_server_is_watched_on<G: Tables>() {
     let Some(ground) = G::raise().await else { return };
-    let _borrowers = borrowers(&ground).await;
+    let _clients = Clients::of(&ground).await;
     let agent = Agent::<G::Adapter>::start(ground.settings("watcher", "escalate = \"terminate\""));
     agent.sees(|watched| watched.looks > 20).await;
     let hog = ground.session().await;
     let mut others = Vec::new();
-    while let Ok(session) = ground.try_session().await {
+    while let Ok(session) = ground.client("app").await {
         others.push(session);
     }
     // Some servers keep one more for those with such rights.
@@ -306,17 +261,4 @@ pub async fn over_tls_a_server_has_to_prove_who_it_is<G: Tables>() {
     let deceived = Agent::<G::Adapter>::start(held_to("other.pem", other.cert.pem()));
     deceived.told("adapter_error", |event| event["reason"].as_str().unwrap().contains("certificate")).await;
     deceived.sees(|watched| watched.errors > 2 && watched.looks == 0).await;
-}
-
-/// In calm a look asks next to nothing.
-pub async fn a_look_in_calm_asks_little<G: Tables>() {
-    let Some(ground) = G::raise().await else { return };
-    let agent = Agent::<G::Adapter>::start(ground.settings("watcher", ""));
-    let before = agent.sees(|watched| watched.looks > 10).await.looks;
-    let Some(asked) = ground.asked().await else { return };
-    let after = agent.sees(|watched| watched.looks > before + 30).await.looks;
-    let asked = ground.asked().await.unwrap() - asked;
-    // The status is told twice a second, so some looks more may have been taken.
-    let most = MOST_QUESTIONS * (after - before + 10) as f64;
-    assert!(asked <= most, "{asked} questions in {} looks", after - before);
 }
