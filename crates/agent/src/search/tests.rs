@@ -12,6 +12,7 @@ use super::*;
 use crate::server::conformance::on_one_thread;
 use crate::server::lies::{are_borne, lied};
 
+mod front;
 mod real;
 
 const OPENSEARCH: &str = r#"{"name":"n","version":{"distribution":"opensearch","number":"3.8.0"}}"#;

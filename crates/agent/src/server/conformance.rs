@@ -28,13 +28,14 @@ pub use work::*;
 pub const PATIENCE: Duration = Duration::from_secs(90);
 /// From one look at something to the next.
 pub const LOOK: Duration = Duration::from_millis(20);
-/// Questions that a look in calm may ask.
-const MOST_QUESTIONS: f64 = 2.5;
 
 /// A real server of a kind that an adapter watches.
 pub trait Ground: Sized {
     /// Who watches it.
     type Adapter: Adapter;
+
+    /// How many questions a look in calm may ask.
+    const QUESTIONS: f64 = 2.5;
 
     /// Starts one; nothing where there is none on this machine.
     async fn raise() -> Option<Self>;
@@ -169,7 +170,7 @@ pub async fn a_look_in_calm_asks_little<G: Ground>() {
     let after = agent.sees(|watched| watched.looks > before + 30).await.looks;
     let asked = relay.asked() - asked;
     // The status is told twice a second, so some looks more may have been taken.
-    let most = MOST_QUESTIONS * (after - before + 10) as f64;
+    let most = G::QUESTIONS * (after - before + 10) as f64;
     assert!(asked as f64 <= most, "{asked} questions in {} looks", after - before);
 }
 

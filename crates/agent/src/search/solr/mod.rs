@@ -231,12 +231,15 @@ impl Solr {
     async fn find_out(&mut self, core: &str) -> Result<Option<String>, String> {
         let path = self.cancel(core, "plimsoll-none");
         let answer = self.connection.ask(Method::GET, &path).await?;
+        Ok((answer.status == StatusCode::FORBIDDEN).then(|| self.forbidden("cancels nothing")))
+    }
+
+    /// What would help where it refuses.
+    fn forbidden(&self, what: &str) -> String {
         let (user, address) = (self.target.user(), self.target.address());
-        Ok((answer.status == StatusCode::FORBIDDEN).then(|| {
-            format!(
-                "Solr cancels nothing: start it with -Dsolr.allowUrls={address} in SOLR_OPTS, and if it has users, give the role of {user} the permission \"read\""
-            )
-        }))
+        format!(
+            "Solr {what}: start it with -Dsolr.allowUrls={address} in SOLR_OPTS, and if it has users, give the role of {user} the permission \"read\""
+        )
     }
 
     /// The queries that their clients have marked.
@@ -245,7 +248,12 @@ impl Solr {
         let mut running = Vec::new();
         for core in metrics.cores() {
             let path = self.of_core(&core, "list?wt=json");
-            let said: Value = self.connection.get(&path).await?;
+            let answer = self.connection.ask(Method::GET, &path).await?;
+            let said: Value = match answer.status {
+                StatusCode::FORBIDDEN => return Err(self.forbidden("does not list its queries")),
+                status if status.is_success() => answer.read()?,
+                _ => return Err(answer.refusal(&self.target, &path)),
+            };
             let tasks = said["taskList"].as_object().into_iter().flatten();
             running.extend(tasks.map(|(id, asked)| {
                 (core.clone(), id.clone(), asked.as_str().unwrap_or_default().to_owned())

@@ -83,7 +83,7 @@ fn what_it_takes_to_cancel_is_named() {
     on_one_thread(async {
         let mut answers = answers();
         answers[2] = (answers[2].0, 403, FORBIDDEN);
-        let (solr, _) = node(&answers).await;
+        let (solr, answers) = node(&answers).await;
         let address = solr.address().to_owned();
         let mut solr = Solr::connect(&Target { solr, sentry: None }, Nanos::ZERO).await.unwrap();
         let warnings = solr.warnings(true);
@@ -91,6 +91,10 @@ fn what_it_takes_to_cancel_is_named() {
         assert!(solr.warnings(true).is_empty(), "told once");
         let query = super::super::backend(1, Stamp(0), None);
         assert_eq!(solr.untouchable(&query).as_ref(), Some(&warnings[0]));
+        // By the same word it lists nothing.
+        answers.borrow_mut()[4].1 = 403;
+        let error = solr.look(GLANCE).await.unwrap_err();
+        assert!(error.contains("does not list") && error.contains("-Dsolr.allowUrls="), "{error}");
     });
 }
 

@@ -4,17 +4,24 @@ use std::marker::PhantomData;
 
 use plimsoll_testbed::database::Database as _;
 use plimsoll_testbed::database::fill::Fill;
-use plimsoll_testbed::database::http::Steps;
+use plimsoll_testbed::database::http::{Http, Steps};
 use plimsoll_testbed::search::{Product, Server as Private, there_is_none};
 
+use super::front::Front;
 use super::*;
 use crate::server::conformance::{CULPRIT, Ground, Work, conformance};
 
+/// Queries that a Solr's sentry lets in at a time: fewer than it has threads.
+const SLOTS: usize = 8;
 const BOOKS: u32 = 20_000;
 const SHELVES: u32 = 100;
 
-/// A node with books on shelves, where few can be at work at a time.
-struct Node<A>(Private, PhantomData<A>);
+/// A node with books on shelves, where few can be at work at a time; a Solr with a sentry before it, which knows who is.
+struct Node<A> {
+    server: Private,
+    front: Option<Front>,
+    kind: PhantomData<A>,
+}
 
 /// Whom an adapter watches.
 trait Kind: Adapter {
@@ -37,18 +44,27 @@ impl Kind for Solr {
 impl<A: Kind> Ground for Node<A> {
     type Adapter = A;
 
+    // A Solr asks itself for its list.
+    const QUESTIONS: f64 = if A::IS_SOLR { 3.5 } else { 2.5 };
+
     async fn raise() -> Option<Node<A>> {
-        let (name, value) = match A::IS_SOLR {
-            true => ("-Dsolr.jetty.threads.max", "20"),
-            false => ("thread_pool.search.size", "1"),
+        let settings = match A::IS_SOLR {
+            // It is asked at an address that is not its own, too.
+            true => &[("-Dsolr.disable.allowUrls", "true")],
+            false => &[("thread_pool.search.size", "1")],
         };
-        let server = match Private::start(A::PRODUCT, &[(name.to_owned(), value.to_owned())]).await {
+        let settings: Vec<_> =
+            settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let server = match Private::start(A::PRODUCT, &settings).await {
             Ok(server) => server,
             Err(error) if there_is_none(&error) => return None,
             Err(error) => panic!("{error}"),
         };
         let (to, line) = match A::IS_SOLR {
-            true => ("POST /solr/shelf/update/json/docs", "{\"shelf_i\":?1,\"title_s\":\"a book\"}\n"),
+            true => (
+                "POST /solr/shelf/update/json/docs",
+                "{\"id\":\"?0\",\"shelf_i\":?1,\"title_s\":\"a book\"}\n",
+            ),
             false => ("POST /shelf/_bulk", "{\"index\":{}}\n{\"shelf\":?1,\"title\":\"a book\"}\n"),
         };
         if A::IS_SOLR {
@@ -59,33 +75,45 @@ impl<A: Kind> Ground for Node<A> {
         let fill = Fill { call: &call, line, count: BOOKS, parameters: &[(0, i64::from(SHELVES) - 1)] };
         fill.send(&server.http()).await.unwrap();
         server.settle().await.unwrap();
-        Some(Node(server, PhantomData))
+        // It is not to keep the load from whom it is to overload.
+        let pool = format!("workers = {SLOTS}\nsolr = {{}}\nadmission = {{ policy = \"none\" }}");
+        let before = || Front::before(server.http().address, &pool);
+        let front = A::IS_SOLR.then(before);
+        Some(Node { server, front, kind: PhantomData })
     }
 
     fn at(&self) -> String {
-        self.0.http().address.to_string()
+        self.server.http().address.to_string()
     }
 
     fn settings_at(&self, at: &str, _: &str, more: &str) -> config::Database {
-        settings::<A>(at, more)
+        match &self.front {
+            // It knows of no other way to the server.
+            Some(front) if at == self.at() => {
+                settings::<A>(at, &format!("pool = \"front\"\n{more}\n{}", front.config()))
+            }
+            _ => settings::<A>(at, more),
+        }
     }
 
     fn kill(&mut self) {
-        self.0.stop(true);
+        self.server.stop(true);
     }
 
     async fn revive(&mut self) {
-        self.0.resume().await.unwrap();
+        self.server.resume().await.unwrap();
     }
 }
 
 impl<A: Kind> Work for Node<A> {
     type Client = Steps;
 
-    const CULPRITS: usize = if A::IS_SOLR { 18 } else { 1 };
+    const CULPRITS: usize = if A::IS_SOLR { SLOTS } else { 1 };
 
     async fn client(&self, name: &str) -> Result<Steps, String> {
-        self.0.http().begin(name).await
+        let http = self.server.http();
+        let address = self.front.as_ref().map_or(http.address, |front| front.address);
+        Http { address, ..http }.begin(name).await
     }
 
     fn quick(n: usize) -> String {
@@ -96,23 +124,23 @@ impl<A: Kind> Work for Node<A> {
         }
     }
 
-    fn usual(n: usize) -> String {
+    fn usual(_: usize) -> String {
         match A::IS_SOLR {
-            true => compared("shelf_i:1", 100, &format!("usual-{n}")),
-            false => computed("{\"term\":{\"shelf\":1}}", 15_000),
+            true => compared("shelf_i:1", 400),
+            false => computed("{\"term\":{\"shelf\":1}}", 60_000),
         }
     }
 
-    fn endless(n: usize) -> String {
+    fn endless(_: usize) -> String {
         match A::IS_SOLR {
-            true => compared("*:*", 100, &format!("{CULPRIT}-{n}")),
+            true => compared("*:*", 3_000),
             false => computed("{\"match_all\":{}}", 300_000),
         }
     }
 
     fn names(told: &Value, _: i32) -> bool {
         match A::IS_SOLR {
-            true => told.to_string().contains(CULPRIT),
+            true => told["about"]["what"] == "query",
             // A statement is told without what is in it.
             false => {
                 let is_masked = !told.to_string().contains("% 7");
@@ -129,15 +157,13 @@ fn computed(query: &str, steps: u32) -> String {
     format!("POST /shelf/_search?request_cache=false {{\"size\":0,\"query\":{query},\"aggs\":{counts}}}")
 }
 
-/// Compares the title of each book of a query to so many words; under a name, by which it can be cancelled.
-fn compared(query: &str, words: u32, name: &str) -> String {
+/// Compares the title of each book of a query to so many words.
+fn compared(query: &str, words: u32) -> String {
     let words: Vec<_> = (0..words).map(|word| format!("strdist(title_s,'w{word}',ngram)")).collect();
-    let compares =
-        format!("{{\"frange\":{{\"l\":0,\"u\":{},\"query\":\"sum({})\"}}}}", words.len(), words.join(","));
-    format!(
-        "POST /solr/shelf/query?canCancel=true&queryUUID={name} \
-         {{\"query\":{{\"bool\":{{\"cache\":\"false\",\"must\":[\"{query}\",{compares}]}}}}}}"
-    )
+    let (most, sum) = (words.len(), words.join(","));
+    let compares = format!("{{\"frange\":{{\"l\":0,\"u\":{most},\"query\":\"sum({sum})\"}}}}");
+    let must = format!("[\"{query}\",{compares}]");
+    format!("POST /solr/shelf/query {{\"query\":{{\"bool\":{{\"cache\":\"false\",\"must\":{must}}}}}}}")
 }
 
 type OpenSearchNode = Node<OpenSearch>;
