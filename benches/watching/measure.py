@@ -15,13 +15,14 @@ ABOUT = (
     "One real server of each kind under the undisturbed load of its case, in turns of six seconds: with an agent that looks at it and has nothing to do, and without, each first by turns, "
     "five seconds after the agent was started or ended (`plimsoll case cost`). A JVM is watched for five minutes before, and answers 5 requests/s meanwhile, as an agent asks the same however many there are. What it compiles, for hours now and then, comes to more than all that an agent asks, so that is told apart and what there is besides is judged. CPU time is the kernel's: of all processes of the server, with what it does for the "
     "agent, and of the agent. Where processors are what is short, a server can do less by the part of them that it has more of. "
+    "In front of a Solr is a sentry in all turns, whose answers to the agent count with the server. "
     "The error is two standard errors of the mean over the pairs of turns; where it is larger than the limit, a figure within it may be chance."
 )
-CASES = {"c6": "PostgreSQL", "c4": "MariaDB", "c9": "Apache", "c25": "php-fpm", "c12": "OpenSearch", "c10": "Elasticsearch"}
+CASES = {"c6": "PostgreSQL", "c4": "MariaDB", "c9": "Apache", "c25": "php-fpm", "c12": "OpenSearch", "c10": "Elasticsearch", "c14": "Solr"}
 # A JVM compiles what it finds that it runs often, what it does for an agent too, which comes seldom; and it takes out its garbage when it
 # likes. So it is watched for some minutes before its first turn, has more turns, and fewer requests, in whose garbage the little would be lost
 # that an agent costs, which asks the same however many there are.
-JVMS = {"OpenSearch", "Elasticsearch"}
+JVMS = {"OpenSearch", "Elasticsearch", "Solr"}
 MOST_SERVER_PCT, MOST_AGENT_PCT = 0.5, 2.0
 
 

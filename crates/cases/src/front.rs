@@ -12,8 +12,8 @@ pub enum Front {
     /// Clients ask the server itself.
     #[default]
     Nobody,
-    /// A sentry, and where it listens.
-    Sentry { _process: Agent, address: SocketAddr },
+    /// A sentry, where it listens, and what the config of who asks it has to say of it.
+    Sentry { _process: Agent, address: SocketAddr, tables: String },
     /// An Envoy.
     Envoy(Envoy),
 }

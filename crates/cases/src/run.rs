@@ -132,7 +132,10 @@ pub async fn run(case: &CaseFile, remedy: Option<(Remedy, Nanos)>, plan: &Plan) 
         }
     }
     let agent = match remedy {
-        Some((Remedy::Plimsoll, slo)) => Some(stand.watch(case, slo, &plan.program)?),
+        Some((Remedy::Plimsoll, slo)) => {
+            stand.put_sentry_before(case, &plan.program)?;
+            Some(stand.watch(case, slo, &plan.program)?)
+        }
         _ => None,
     };
     let protego = match remedy {

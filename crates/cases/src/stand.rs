@@ -252,20 +252,28 @@ impl Stand {
             target.address = address;
             return Ok(sentry);
         }
-        if let Stand::Solr(server, front) = self {
-            let threads = case.server.settings.iter().find(|it| it.name == "-Dsolr.jetty.threads.max");
-            let threads: Option<u32> = threads.and_then(|threads| threads.value.parse().ok());
-            let workers = threads.map_or(MANY, |threads| threads.saturating_sub(SPARE).max(1));
-            let pool = format!(
-                "[pool.{POOL}]\nservers = [\"{}\"]\nworkers = {workers}\nsolr = {{}}\n",
-                server.http().address
-            );
-            let (process, address, admin) = Agent::sentry(program, &pool)?;
-            *front = Front::Sentry { _process: process, address };
-            let tables = format!("[sentry]\nadmin = \"{admin}\"\n\n{pool}\n{tables}pool = \"{POOL}\"\n");
-            return Agent::start(program, &tables);
+        if let Stand::Solr(_, Front::Sentry { tables: of_sentry, .. }) = self {
+            return Agent::start(program, &format!("{of_sentry}\n{tables}pool = \"{POOL}\"\n"));
         }
         Agent::start(program, &tables)
+    }
+
+    /// Puts a sentry in front of a Solr, which knows who is there and is asked by who watches: from now on clients ask that. Of no other server
+    /// that an agent watches does it want one.
+    ///
+    /// # Errors
+    /// Where it does not start.
+    pub fn put_sentry_before(&mut self, case: &CaseFile, program: &Path) -> Result<(), String> {
+        let Stand::Solr(server, front) = self else { return Ok(()) };
+        let threads = case.server.settings.iter().find(|it| it.name == "-Dsolr.jetty.threads.max");
+        let threads: Option<u32> = threads.and_then(|threads| threads.value.parse().ok());
+        let workers = threads.map_or(MANY, |threads| threads.saturating_sub(SPARE).max(1));
+        let server = server.http().address;
+        let pool = format!("[pool.{POOL}]\nservers = [\"{server}\"]\nworkers = {workers}\nsolr = {{}}\n");
+        let (process, address, admin) = Agent::sentry(program, &pool)?;
+        let tables = format!("[sentry]\nadmin = \"{admin}\"\n\n{pool}");
+        *front = Front::Sentry { _process: process, address, tables };
+        Ok(())
     }
 
     /// What the config of an agent, or of a sentry in front of it, says of it.
