@@ -72,16 +72,20 @@ fn started_with(directory: &Path) -> HashSet<String> {
 
 #[test]
 fn an_interrupted_case_leaves_nothing() {
+    interrupted(&[("c6", Signal::INT, Some(130)), ("c1", Signal::TERM, Some(143))]);
+}
+
+#[test]
+fn a_case_that_is_killed_leaves_no_process() {
+    interrupted(&[("c6", Signal::KILL, None), ("c1", Signal::KILL, None)]);
+}
+
+/// Runs cases, each until it gets a signal, with which code it ends then.
+fn interrupted(cases: &[(&str, Signal, Option<i32>)]) {
     // Who runs the server must be able to come here.
     let temporary =
         tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap();
-    // One that is killed cannot remove its files.
-    for (name, signal, code) in [
-        ("c6", Signal::INT, Some(130)),
-        ("c1", Signal::TERM, Some(143)),
-        ("c6", Signal::KILL, None),
-        ("c1", Signal::KILL, None),
-    ] {
+    for &(name, signal, code) in cases {
         let mut command = case(&["run", name, "--quick"]);
         command.env("TMPDIR", temporary.path()).stderr(Stdio::piped()).stdout(Stdio::null());
         let mut child = command.spawn().unwrap();
@@ -105,6 +109,7 @@ fn an_interrupted_case_leaves_nothing() {
         assert_eq!(child.wait().unwrap().code(), code);
         let files: Vec<_> =
             fs::read_dir(temporary.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        // One that is killed cannot remove its files.
         assert!(files.is_empty() || signal == Signal::KILL, "{files:?}");
         #[allow(clippy::disallowed_methods)] // waits for processes that are not its children
         for _ in 0..400 {
