@@ -5,14 +5,11 @@ use plimsoll_core::config::{self, Config, parse};
 use plimsoll_testbed::database;
 use plimsoll_testbed::database::task::How;
 use plimsoll_testbed::mariadb::{Options, Server as Private, Session, there_is_none};
-use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 use super::MariaDb;
-use crate::server::conformance::{
-    self, Clients, Ground, Kind, LOOK, Tables, Work, add_a_book, conformance, has_the_rows, on_one_thread,
-};
+use crate::server::conformance::{self, Clients, Ground, Kind, LOOK, Tables, conformance, on_one_thread};
 
 type Agent = conformance::Agent<MariaDb>;
 
@@ -75,45 +72,26 @@ impl Ground for Private {
     }
 }
 
-impl Work for Private {
-    type Client = Session;
-
-    const SETTINGS: &'static str = "escalate = \"terminate\"";
-    const HOLD: &'static [&'static str] = &["begin", "update shelf set books = 0"];
-
-    async fn client(&self, _: &str) -> Result<Session, String> {
-        Session::connect(&self.options_of("app", Some("shop"))).await
-    }
-
-    fn quick(n: usize) -> String {
-        add_a_book(n)
-    }
-
-    fn usual(_: usize) -> String {
-        "update shelf set books = books + 1 + sleep(0.03) where id = 1".to_owned()
-    }
-
-    fn endless(_: usize) -> String {
-        "select sleep(600) from shelf limit 2".to_owned()
-    }
-
-    fn names(told: &Value, culprit: i32) -> bool {
-        has_the_rows(told, culprit)
-    }
-}
-
 impl Tables for Private {
+    type Session = Session;
+
     const NOBODY: &'static str = "nobody";
     const GRANTS: &'static [&'static str] = &[
         "GRANT PROCESS ON *.* TO 'nobody'@'%'",
         "GRANT CONNECTION ADMIN ON *.* TO 'nobody'@'%'",
         "GRANT SELECT ON performance_schema.* TO 'nobody'@'%'",
     ];
+    const USUAL: &'static str = "update shelf set books = books + 1 + sleep(0.03) where id = 1";
+    const WORK: &'static str = "select sleep(600) from shelf limit 2";
     const REPORT: &'static [&'static str] = &["begin", "select count(*) from shelf"];
     const REST: &'static str = "select sleep(4)";
 
     async fn raise_as(Kind { tls, bin, port }: Kind) -> Option<Private> {
         raise_with(&Options { tls, bin, port, ..Options::default() }).await
+    }
+
+    async fn try_session(&self) -> Result<Session, String> {
+        Session::connect(&self.options_of("app", Some("shop"))).await
     }
 
     async fn grant(&self, statement: &str) {

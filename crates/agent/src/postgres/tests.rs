@@ -1,8 +1,6 @@
 //! A real PostgreSQL that is brought to its knees, and freed by the agent. Where there is none the tests say so and pass, but with
 //! `PLIMSOLL_REQUIRE_POSTGRES=1` they fail.
 
-use std::time::Duration;
-
 use plimsoll_cancellation::Scene;
 use plimsoll_cancellation::decision::State as Standing;
 use plimsoll_core::config::{self, Config, parse};
@@ -16,8 +14,7 @@ use super::*;
 use crate::clock;
 use crate::server::chains::blame;
 use crate::server::conformance::{
-    self, Clients, Ground, Kind, LOOK, PATIENCE, Tables, Work, add_a_book, conformance, has_the_rows,
-    on_one_thread,
+    self, Clients, Ground, Kind, LOOK, PATIENCE, Tables, conformance, on_one_thread,
 };
 use crate::server::stamp::Stamp;
 use crate::source::Source;
@@ -64,37 +61,15 @@ impl Ground for Database {
     }
 }
 
-impl Work for Database {
-    type Client = Session;
-
-    const SETTINGS: &'static str = "escalate = \"terminate\"";
-    const HOLD: &'static [&'static str] = &["begin", "update shelf set books = 0"];
-
-    async fn client(&self, _: &str) -> Result<Session, String> {
-        Session::connect(&as_role(self, "app")).await
-    }
-
-    fn quick(n: usize) -> String {
-        add_a_book(n)
-    }
-
-    fn usual(_: usize) -> String {
-        "with row as (select from shelf where id = 1 for update) select pg_sleep(0.03) from row".to_owned()
-    }
-
-    fn endless(_: usize) -> String {
-        "select pg_sleep(600)".to_owned()
-    }
-
-    fn names(told: &Value, culprit: i32) -> bool {
-        has_the_rows(told, culprit)
-    }
-}
-
 impl Tables for Database {
+    type Session = Session;
+
     const NOBODY: &'static str = "nobody";
     const GRANTS: &'static [&'static str] =
         &["GRANT pg_monitor TO nobody", "GRANT pg_signal_backend TO nobody"];
+    const USUAL: &'static str =
+        "with row as (select from shelf where id = 1 for update) select pg_sleep(0.03) from row";
+    const WORK: &'static str = "select pg_sleep(600)";
     const REPORT: &'static [&'static str] = &["begin", "select count(*) from shelf"];
     const REST: &'static str = "select pg_sleep(4)";
 
@@ -103,6 +78,10 @@ impl Tables for Database {
         let session = Session::connect(&database.config("setup")).await.unwrap();
         session.run("create role nobody login").await.unwrap();
         Some(database)
+    }
+
+    async fn try_session(&self) -> Result<Session, String> {
+        Session::connect(&as_role(self, "app")).await
     }
 
     async fn grant(&self, statement: &str) {

@@ -170,11 +170,7 @@ impl Connection {
     /// # Errors
     /// What is wrong and what to do about it, in one line and without secrets.
     pub async fn get<T: DeserializeOwned>(&mut self, path: &str) -> Result<T, String> {
-        let answer = self.ask(Method::GET, path).await?;
-        if !answer.status.is_success() {
-            return Err(answer.refusal(&self.target, path));
-        }
-        answer.read()
+        self.ask(Method::GET, path).await?.accepted(&self.target, path)
     }
 }
 
@@ -192,6 +188,14 @@ impl Answer {
                 self.body.len()
             )
         })
+    }
+
+    /// What it holds, where it is no refusal.
+    ///
+    /// # Errors
+    /// As [`Connection::get`].
+    pub fn accepted<T: DeserializeOwned>(&self, target: &Target, path: &str) -> Result<T, String> {
+        if self.status.is_success() { self.read() } else { Err(self.refusal(target, path)) }
     }
 
     /// In words, where it is a refusal.

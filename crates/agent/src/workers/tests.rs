@@ -141,11 +141,11 @@ impl Work for Private {
         QUICK.to_owned()
     }
 
-    fn usual(_: usize) -> String {
+    fn usual() -> String {
         USUAL.to_owned()
     }
 
-    fn endless(_: usize) -> String {
+    fn endless() -> String {
         ENDLESS.to_owned()
     }
 
@@ -222,11 +222,11 @@ impl Work for Web {
         format!("GET /{QUICK}")
     }
 
-    fn usual(_: usize) -> String {
+    fn usual() -> String {
         format!("GET /{USUAL}")
     }
 
-    fn endless(_: usize) -> String {
+    fn endless() -> String {
         format!("GET /{ENDLESS}")
     }
 

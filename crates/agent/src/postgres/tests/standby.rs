@@ -2,30 +2,18 @@
 
 use super::*;
 
-/// Sessions that each do this now and then, until they are dropped; none of them may ever be cancelled.
-async fn readers(database: &Database, sql: &'static str) -> Vec<tokio::task::AbortHandle> {
-    let mut readers = Vec::new();
-    for _ in 0..16 {
-        let session = Session::connect(&as_role(database, "app")).await.unwrap();
-        let task = tokio::task::spawn_local(async move {
-            loop {
-                session.run(sql).await.unwrap_or_else(|error| panic!("a victim suffered: {error}"));
-                sleep(Duration::from_millis(20)).await;
-            }
-        });
-        readers.push(task.abort_handle());
-    }
-    readers
-}
-
 const READ: &str = "begin; select pg_advisory_xact_lock_shared(7); select count(*) from shelf; commit";
+
+async fn readers(standby: &Database) -> Clients {
+    Clients::that_ask(standby, 16, |_| READ.to_owned(), LOOK).await
+}
 
 #[test]
 fn a_standby_is_watched_and_goes_on_being_watched_when_it_is_promoted() {
     on_one_thread(async {
         let Some(primary) = with_roles().await else { return };
         let standby = primary.standby().unwrap();
-        let readers = readers(&standby, READ).await;
+        let readers = readers(&standby).await;
         let agent = Agent::start(settings(&dsn(&standby, "watcher"), ""));
         agent.sees(|watched| watched.looks > 10 && watched.completed > 100).await;
         assert!(agent.events("").is_empty(), "{:?}", agent.events(""));
@@ -38,7 +26,7 @@ fn a_standby_is_watched_and_goes_on_being_watched_when_it_is_promoted() {
         assert_eq!((&cancel["pid"], &cancel["resource"]), (&hog.pid.into(), &"advisory lock 7".into()));
         agent.told("released", |_| true).await;
 
-        readers.iter().for_each(tokio::task::AbortHandle::abort);
+        drop(readers);
         let boss = Session::connect(&standby.config("boss")).await.unwrap();
         boss.run("select pg_promote()").await.unwrap();
         let _clients = Clients::of(&standby).await;
@@ -57,7 +45,7 @@ fn what_a_standby_replays_is_named_and_who_keeps_it_from_that_is_cancelled() {
     on_one_thread(async {
         let Some(primary) = with_roles().await else { return };
         let standby = primary.standby().unwrap();
-        let _readers = readers(&standby, READ).await;
+        let _readers = readers(&standby).await;
         let agent = Agent::start(settings(&dsn(&standby, "watcher"), ""));
         agent.sees(|watched| watched.looks > 10 && watched.completed > 100).await;
 

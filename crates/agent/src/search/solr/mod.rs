@@ -190,10 +190,7 @@ impl Adapter for Solr {
         let Some(Row { core, id, .. }) = self.rows.get(&backend.pid) else { return Ok(None) };
         let path = self.cancel(core, id);
         let answer = self.connection.ask(Method::GET, &path).await?;
-        if !answer.status.is_success() {
-            return Err(answer.refusal(&self.target, &path));
-        }
-        let said: Value = answer.read()?;
+        let said: Value = answer.accepted(&self.target, &path)?;
         let is_found = said["cancellationResult"] == "success" || said["responseCode"] == 200;
         Ok(is_found.then_some(true))
     }
@@ -249,11 +246,10 @@ impl Solr {
         for core in metrics.cores() {
             let path = self.of_core(&core, "list?wt=json");
             let answer = self.connection.ask(Method::GET, &path).await?;
-            let said: Value = match answer.status {
-                StatusCode::FORBIDDEN => return Err(self.forbidden("does not list its queries")),
-                status if status.is_success() => answer.read()?,
-                _ => return Err(answer.refusal(&self.target, &path)),
-            };
+            if answer.status == StatusCode::FORBIDDEN {
+                return Err(self.forbidden("does not list its queries"));
+            }
+            let said: Value = answer.accepted(&self.target, &path)?;
             let tasks = said["taskList"].as_object().into_iter().flatten();
             running.extend(tasks.map(|(id, asked)| {
                 (core.clone(), id.clone(), asked.as_str().unwrap_or_default().to_owned())

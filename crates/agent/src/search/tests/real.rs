@@ -124,14 +124,14 @@ impl<A: Kind> Work for Node<A> {
         }
     }
 
-    fn usual(_: usize) -> String {
+    fn usual() -> String {
         match A::IS_SOLR {
             true => compared("shelf_i:1", 400),
             false => computed("{\"term\":{\"shelf\":1}}", 60_000),
         }
     }
 
-    fn endless(_: usize) -> String {
+    fn endless() -> String {
         match A::IS_SOLR {
             true => compared("*:*", 3_000),
             false => computed("{\"match_all\":{}}", 900_000),

@@ -23,11 +23,18 @@ pub struct Kind {
 
 /// One with a table `shelf (id, books)` of a hundred rows, which an application owns that is no superuser; a user `watcher` with the
 /// rights that the docs ask for and no more; and a user `nobody` with none.
-pub trait Tables: Work {
+pub trait Tables: Ground {
+    /// A session of the application.
+    type Session: Session;
+
     /// The user without rights.
     const NOBODY: &'static str;
     /// What that one is told to ask for.
     const GRANTS: &'static [&'static str];
+    /// Has one row for some 30 ms.
+    const USUAL: &'static str;
+    /// Goes on for long, in whatever transaction.
+    const WORK: &'static str;
     /// Begins a transaction that has read the table.
     const REPORT: &'static [&'static str];
     /// Goes on for some seconds.
@@ -36,30 +43,56 @@ pub trait Tables: Work {
     /// Starts one that is so.
     async fn raise_as(kind: Kind) -> Option<Self>;
     /// A session of the application.
-    async fn session(&self) -> Self::Client {
-        self.client("app").await.unwrap()
+    async fn session(&self) -> Self::Session {
+        self.try_session().await.unwrap()
     }
+    /// The same, where it lets one in.
+    async fn try_session(&self) -> Result<Self::Session, String>;
     /// Carries out what an agent has asked for.
     async fn grant(&self, statement: &str);
 }
 
-/// Adds a book, to one of few rows.
-pub fn add_a_book(n: usize) -> String {
-    format!("update shelf set books = books + 1 where id = {}", 1 + n % 4)
-}
+/// Begins a transaction that has all rows.
+const HOLD: &[&str] = &["begin", "update shelf set books = 0"];
 
-/// Whether somebody is told to have rows of the table, and others to want them.
-pub fn has_the_rows(told: &Value, pid: i32) -> bool {
-    let resource = told["resource"].as_str().unwrap_or_default();
-    let holds_up = told["about"]["holds_up"].as_u64();
-    told["pid"] == pid && resource.contains("rows of") && resource.contains("shelf") && holds_up > Some(0)
+impl<G: Tables> Work for G {
+    type Client = G::Session;
+
+    const SETTINGS: &'static str = "escalate = \"terminate\"";
+    const HOLD: &'static [&'static str] = HOLD;
+
+    async fn client(&self, _: &str) -> Result<G::Session, String> {
+        self.try_session().await
+    }
+
+    /// Adds a book, to one of few rows.
+    fn quick(n: usize) -> String {
+        format!("update shelf set books = books + 1 where id = {}", 1 + n % 4)
+    }
+
+    fn usual() -> String {
+        G::USUAL.to_owned()
+    }
+
+    fn endless() -> String {
+        G::WORK.to_owned()
+    }
+
+    fn names(told: &Value, culprit: i32) -> bool {
+        let resource = told["resource"].as_str().unwrap_or_default();
+        let holds_up = told["about"]["holds_up"].as_u64();
+        told["pid"] == culprit
+            && resource.contains("rows of")
+            && resource.contains("shelf")
+            && holds_up > Some(0)
+    }
 }
 
 /// Somebody holds up others: he is ended, and it is told that it was he.
-async fn hog_is_ended<G: Tables>(agent: &Agent<G::Adapter>, mut hog: G::Client) -> Value {
+async fn hog_is_ended<G: Tables>(agent: &Agent<G::Adapter>, mut hog: G::Session) -> Value {
     let earlier = agent.events("cancel");
-    follow(&mut hog, G::HOLD).await.unwrap();
-    let how = hog.run(&G::endless(0)).await.unwrap_err();
+    follow(&mut hog, HOLD).await.unwrap();
+    let how = hog.run(G::WORK).await.unwrap_err();
     assert!(is_ended(&how), "{how:?}");
     let cancel = agent.told("cancel", |event| !earlier.contains(event)).await;
     assert_eq!(cancel["pid"], hog.id(), "{cancel:#}");
@@ -92,7 +125,7 @@ pub async fn chains_are_followed_to_their_root<G: Tables>() {
             session.run("update shelf set books = books + 1 where id = 2").await
         }));
     }
-    let how = root.run(&G::endless(0)).await.unwrap_err();
+    let how = root.run(G::WORK).await.unwrap_err();
     assert!(is_ended(&how), "{how:?}");
     middle.await.unwrap();
     for waiting in waiting {
@@ -133,7 +166,7 @@ pub async fn who_idles_is_ended_only_where_that_is_asked_for<G: Tables>() {
     let mut idler = ground.session().await;
     let timid = Agent::<G::Adapter>::start(ground.settings("watcher", ""));
     timid.sees(|watched| watched.completed > 100).await;
-    follow(&mut idler, G::HOLD).await.unwrap();
+    follow(&mut idler, HOLD).await.unwrap();
     let escalate = timid.told("escalate", |_| true).await;
     assert_eq!(escalate["pid"], idler.id(), "{escalate:#}");
     assert!(escalate["reason"].as_str().unwrap().contains("escalate = \"terminate\""), "{escalate}");
@@ -143,7 +176,7 @@ pub async fn who_idles_is_ended_only_where_that_is_asked_for<G: Tables>() {
 
     let bold = Agent::<G::Adapter>::start(ground.settings("watcher", "escalate = \"terminate\""));
     bold.sees(|watched| watched.completed > 100).await;
-    follow(&mut idler, G::HOLD).await.unwrap();
+    follow(&mut idler, HOLD).await.unwrap();
     let cancel = bold.told("cancel", |_| true).await;
     assert_eq!((&cancel["pid"], &cancel["outcome"]), (&idler.id().into(), &"terminated".into()));
     assert!(idler.run("commit").await.is_err(), "its connection is gone");
@@ -216,7 +249,7 @@ pub async fn a_full_server_is_watched_on<G: Tables>() {
     agent.sees(|watched| watched.looks > 20).await;
     let hog = ground.session().await;
     let mut others = Vec::new();
-    while let Ok(session) = ground.client("app").await {
+    while let Ok(session) = ground.try_session().await {
         others.push(session);
     }
     // Some servers keep one more for those with such rights.

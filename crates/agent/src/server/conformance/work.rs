@@ -34,10 +34,10 @@ pub trait Work: Ground {
     async fn client(&self, name: &str) -> Result<Self::Client, String>;
     /// What needs it for a few milliseconds at most, as the nth client asks it.
     fn quick(n: usize) -> String;
-    /// What needs some 30 ms of it; likewise.
-    fn usual(n: usize) -> String;
-    /// What needs it for a minute and more, as the nth culprit asks it.
-    fn endless(n: usize) -> String;
+    /// What needs some 30 ms of it.
+    fn usual() -> String;
+    /// What needs it for a minute and more, as a culprit asks it.
+    fn endless() -> String;
     /// Whether that is what is told of a culprit with this [`Session::id`], and of what it has.
     fn names(told: &Value, culprit: i32) -> bool;
 }
@@ -114,12 +114,12 @@ struct Culprits {
 impl Culprits {
     async fn of<G: Work>(ground: &G) -> Culprits {
         let mut culprits = Culprits { ids: Vec::new(), asked: Vec::new() };
-        for n in 0..G::CULPRITS {
+        for _ in 0..G::CULPRITS {
             let mut client = ground.client(CULPRIT).await.unwrap();
             culprits.ids.push(client.id());
             culprits.asked.push(spawn_local(async move {
                 follow(&mut client, G::HOLD).await?;
-                client.run(&G::endless(n)).await
+                client.run(&G::endless()).await
             }));
         }
         culprits
@@ -185,11 +185,13 @@ pub async fn in_shadow_who_holds_up_others_is_named_and_goes_on<G: Work>() {
 /// Where far too many ask for the same, none of them is worse than the others.
 pub async fn of_requests_that_are_alike_none_is_ended<G: Work>() {
     let Some(ground) = G::raise().await else { return };
-    let _few = Clients::that_ask(&ground, FEW, G::usual, Duration::ZERO).await;
+    let usual = |_| G::usual();
+    let _few = Clients::that_ask(&ground, FEW, usual, Duration::ZERO).await;
     let agent = Agent::<G::Adapter>::start(ground.settings("watcher", G::SETTINGS));
     agent.sees(|watched| watched.completed > 100).await;
-    let crowd = Clients::that_ask(&ground, CROWD, |n| G::usual(FEW + n), Duration::ZERO).await;
+    let crowd = Clients::that_ask(&ground, CROWD, usual, Duration::ZERO).await;
     agent.told("regular_overload", |_| true).await;
-    crowd.go_on(300).await;
+    // For as long where more are served at a time.
+    crowd.go_on(300 * G::CULPRITS as u64).await;
     assert!(agent.events("cancel").is_empty(), "{:#?}", agent.events("cancel"));
 }
