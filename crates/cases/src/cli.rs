@@ -67,8 +67,11 @@ struct RunArgs {
     /// How long a run is; the culprit comes after a quarter of it, ten seconds at most.
     #[arg(long, default_value = "15s")]
     length: Nanos,
+    /// How long its load comes before a run begins. A JVM compiles for half a minute what it finds that it runs often.
+    #[arg(long, default_value = "4s")]
+    warm_up: Nanos,
     /// Eight seconds a run.
-    #[arg(long, conflicts_with = "length")]
+    #[arg(long, conflicts_with_all = ["length", "warm_up"])]
     quick: bool,
     /// How often, each time with the next seed.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100))]
@@ -272,10 +275,13 @@ async fn run_case(args: &RunArgs, case: &CaseFile, plan: &Plan, report: &mut Rep
 fn plan(args: &RunArgs) -> Result<Plan, String> {
     let (warm_up, length, trigger_at) = match args.quick {
         true => (Nanos::from_secs(3), Nanos::from_secs(8), Nanos::from_secs(2)),
-        false => (Nanos::from_secs(4), args.length, Nanos(args.length.0 / 4).min(Nanos::from_secs(10))),
+        false => (args.warm_up, args.length, Nanos(args.length.0 / 4).min(Nanos::from_secs(10))),
     };
     if length < Nanos::from_secs(8) || length > Nanos::from_secs(3_600) {
         return Err("--length is to be from 8s to 1h".to_owned());
+    }
+    if warm_up < Nanos::from_secs(1) || warm_up > Nanos::from_secs(600) {
+        return Err("--warm-up is to be from 1s to 10m".to_owned());
     }
     Ok(Plan { warm_up, length, trigger_at, seed: args.seed, program: program()? })
 }

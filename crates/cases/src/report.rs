@@ -116,7 +116,7 @@ impl Report {
     /// Takes over the repetitions of its last runs in a directory, if there are any.
     ///
     /// # Errors
-    /// What cannot be read; that those were other runs: of another length, or on another machine.
+    /// What cannot be read; that those were other runs: of another length or warm-up, or on another machine.
     pub fn resume(&mut self, directory: &Path) -> Result<(), String> {
         let path = directory.join(&self.case).with_extension("json");
         if !path.exists() {
@@ -126,7 +126,7 @@ impl Report {
         let kind = |it: &Report| {
             // What a multiple came to is no part of it.
             let slo_ms = it.slo_times.is_none().then_some(it.slo_ms);
-            (it.seconds, it.rate_per_s, slo_ms, it.slo_times, it.machine.clone())
+            (it.seconds, it.warm_up_s, it.rate_per_s, slo_ms, it.slo_times, it.machine.clone())
         };
         if kind(&last) != kind(self) {
             return Err(format!(
@@ -282,6 +282,8 @@ mod tests {
         other.resume(dir.path()).unwrap();
         assert_eq!((other.repetitions.len(), other.slo_ms), (3, 8.2));
         assert!(now.resume(dir.path()).is_err(), "50 ms is no multiple");
+        write(&Report { warm_up_s: 20.0, ..last.clone() });
+        assert!(now.resume(dir.path()).is_err(), "they were warmer");
         write(&Report { seconds: 120.0, ..last });
         let error = now.resume(dir.path()).unwrap_err();
         assert!(error.contains("is of other runs") && error.contains("--resume"), "{error}");

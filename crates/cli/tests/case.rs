@@ -43,6 +43,7 @@ fn what_cannot_be_is_said() {
     for (arguments, said) in [
         (&["run", "c99"][..], "there is no case `c99`; write one of c1, "),
         (&["run", "c6", "--length", "1s"], "--length is to be from 8s to 1h"),
+        (&["run", "c6", "--warm-up", "0s"], "--warm-up is to be from 1s to 10m"),
         (&["run", "c6", "--remedy", "prayer"], "invalid value 'prayer'"),
         (&["run"], "<CASE>..."),
         (&["run", "c6", "--all"], "cannot be used with"),
