@@ -25,8 +25,11 @@ pub use crate::choose::CANDIDATES;
 const REGULAR_AFTER: Nanos = Nanos::from_millis(500);
 /// How long a task that was cancelled may take to end before the next is. Nobody knows yet what its end frees.
 const TAKES_EFFECT: Nanos = Nanos::from_millis(250);
-/// How long after its end it may still explain what there is to see: what waited behind it is late, and so is what came meanwhile.
+/// For no less than this after its end it may still explain what there is to see: what waited behind it is late, and so is what came meanwhile.
+/// To work that off takes the longer the longer objectives had been missed, so it may for as long as that, up to a limit: somebody else may have
+/// come meanwhile.
 const AFTERMATH: Nanos = Nanos::from_millis(500);
+const LONGEST_AFTERMATH: Nanos = Nanos::from_secs(2);
 /// How long stamps stay exact after the last suspicion.
 const LINGER: Nanos = Nanos::from_secs(2);
 /// What is not there for so long is forgotten.
@@ -71,7 +74,8 @@ struct Ending {
     /// When the first was cancelled of those that one after the other had an effect, and who is like this one.
     first: Nanos,
     alike: Vec<Alike>,
-    gone: bool,
+    /// How long its aftermath is, once it is gone.
+    gone: Option<Nanos>,
     /// The application could not cancel it.
     failed: bool,
 }
@@ -79,14 +83,21 @@ struct Ending {
 impl Ending {
     /// Whether it may still end, of which nobody knows yet what that frees.
     fn takes_effect(&self, now: Option<Nanos>) -> bool {
-        !self.gone && !self.failed && now.is_some_and(|now| now.since(self.since) < TAKES_EFFECT)
+        self.gone.is_none() && !self.failed && now.is_some_and(|now| now.since(self.since) < TAKES_EFFECT)
     }
 
     /// Whether it may still explain what there is to see.
     fn settles(&self, now: Nanos) -> bool {
-        let from = if self.gone { self.seen } else { self.since };
-        !self.failed && now.since(from) < AFTERMATH
+        let (from, aftermath) = self.gone.map_or((self.since, AFTERMATH), |aftermath| (self.seen, aftermath));
+        !self.failed && now.since(from) < aftermath
     }
+}
+
+/// That objectives are missed, or were of late.
+#[derive(Clone, Copy, Debug)]
+struct Missed {
+    since: Nanos,
+    last: Nanos,
 }
 
 /// Decides for one application.
@@ -102,8 +113,7 @@ pub struct Reliever {
     cancelled: Cancelled,
     endings: Vec<Ending>,
     last: Option<Nanos>,
-    /// When an objective was missed last.
-    missed: Option<Nanos>,
+    missed: Option<Missed>,
     suspected: Option<Nanos>,
     unexplained_since: Option<Nanos>,
     decision: Decision,
@@ -147,11 +157,12 @@ impl Reliever {
         self.budget.look(elapsed, scene.completions());
         let missed = self.detector.missed();
         let calm = missed.is_none();
+        let lately = self.missed.filter(|missed| now.since(missed.last) < AFTERMATH);
         if !calm {
-            self.missed = Some(now);
+            self.missed = Some(Missed { since: lately.map_or(now, |missed| missed.since), last: now });
         }
         // Who held others up is perhaps seen to be done only when nobody is late any more; that was not usual.
-        let settled = self.missed.is_none_or(|missed| now.since(missed) >= AFTERMATH);
+        let settled = calm && lately.is_none();
         let endings = &self.endings;
         self.usual.look(elapsed, scene, settled, |task| endings.iter().any(|ending| ending.task == task));
         self.follow(now, scene);
@@ -175,7 +186,7 @@ impl Reliever {
         self.decision.state = self.judge(now, elapsed, scene);
         let room = self.decision.state == State::Calm
             && self.contention.levels().iter().all(|&level| level < CONTENDED);
-        let runs = |task| self.endings.iter().any(|ending| ending.task == task && !ending.gone);
+        let runs = |task| self.endings.iter().any(|ending| ending.task == task && ending.gone.is_none());
         self.cancelled.look(now, room, runs, &mut self.decision.again);
         if self.decision.state == State::Resource {
             self.choose(now, elapsed, scene);
@@ -273,7 +284,7 @@ impl Reliever {
             held: Vec::new(),
             first,
             alike: self.chooser.alike(elapsed, first, task, uses_of(scene, best.task)).collect(),
-            gone: false,
+            gone: None,
             failed: false,
         });
         self.note_holds(now, scene);
@@ -285,15 +296,16 @@ impl Reliever {
             return;
         }
         self.note_holds(now, scene);
-        for ending in self.endings.iter_mut().filter(|ending| !ending.gone && ending.seen != now) {
-            ending.gone = true;
+        for ending in self.endings.iter_mut().filter(|ending| ending.gone.is_none() && ending.seen != now) {
+            let missed_for = self.missed.map_or(Nanos::ZERO, |missed| ending.seen.since(missed.since));
+            ending.gone = Some(missed_for.clamp(AFTERMATH, LONGEST_AFTERMATH));
             ending.held.drain(..).for_each(|(resource, held_ns)| self.usual.forget(resource, held_ns));
         }
         self.endings.retain(|ending| now.since(ending.seen) < FORGOTTEN);
     }
 
     fn note_holds(&mut self, now: Nanos, scene: &Scene) {
-        for ending in self.endings.iter_mut().filter(|ending| !ending.gone) {
+        for ending in self.endings.iter_mut().filter(|ending| ending.gone.is_none()) {
             if scene.tasks.iter().any(|task| task.id == ending.task) {
                 ending.seen = now;
                 let held = uses_of(scene, ending.task).filter(|used| used.held_ns > 0);

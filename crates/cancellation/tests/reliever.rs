@@ -172,6 +172,34 @@ fn who_came_when_the_first_was_gone_and_works_off_what_has_waited_is_not_like_th
 }
 
 #[test]
+fn what_has_waited_for_long_explains_for_as_long_who_is_slow() {
+    let (mut app, mut reliever) = (Application::new(Kind::Queue), reliever());
+    app.now_ms = 60_000;
+    run(&mut app, &mut reliever, 62_000, |_, d| assert_eq!(d.state, State::Calm, "{d:?}"));
+    app.hogs.push(Task { request: false, ..request(1, 0) });
+    let mut look = |app: &mut Application| {
+        let scene = app.step();
+        reliever.look(app.now(), &scene).cancel.map(|(task, _)| task)
+    };
+    let mut cancelled = Vec::new();
+    // It is told soon, and takes more than a second to end.
+    while app.now_ms < 63_500 {
+        cancelled.extend(look(&mut app));
+    }
+    assert_eq!(cancelled, [1]);
+    app.hogs.clear();
+    // As much is done as comes from now on, but what has waited is late.
+    app.left = 0.5;
+    let slow = app.hog();
+    let mut blamed_ms = None;
+    while app.now_ms < 66_500 && blamed_ms.is_none() {
+        blamed_ms = look(&mut app).map(|task| (app.now_ms, task));
+    }
+    // That it has it still when all of that should be done is no aftermath any more.
+    assert!(matches!(blamed_ms, Some((64_900..=65_300, task)) if task == slow), "{blamed_ms:?}");
+}
+
+#[test]
 fn what_is_done_at_last_after_a_cancellation_is_no_growth() {
     let (mut app, mut reliever) = (Application::new(Kind::Queue), reliever());
     run(&mut app, &mut reliever, 2_000, |_, _| {});
