@@ -74,26 +74,30 @@ struct Ending {
     /// When the first was cancelled of those that one after the other had an effect, and who is like this one.
     first: Nanos,
     alike: Vec<Alike>,
-    /// How long its aftermath is, once it is gone.
-    gone: Option<Nanos>,
+    /// Once it is gone: for how long that may explain what there is to see.
+    aftermath: Option<Nanos>,
     /// The application could not cancel it.
     failed: bool,
 }
 
 impl Ending {
+    fn is_gone(&self) -> bool {
+        self.aftermath.is_some()
+    }
+
     /// Whether it may still end, of which nobody knows yet what that frees.
     fn takes_effect(&self, now: Option<Nanos>) -> bool {
-        self.gone.is_none() && !self.failed && now.is_some_and(|now| now.since(self.since) < TAKES_EFFECT)
+        !self.is_gone() && !self.failed && now.is_some_and(|now| now.since(self.since) < TAKES_EFFECT)
     }
 
     /// Whether it may still explain what there is to see.
     fn settles(&self, now: Nanos) -> bool {
-        let (from, aftermath) = self.gone.map_or((self.since, AFTERMATH), |aftermath| (self.seen, aftermath));
-        !self.failed && now.since(from) < aftermath
+        let from = if self.is_gone() { self.seen } else { self.since };
+        !self.failed && now.since(from) < self.aftermath.unwrap_or(AFTERMATH)
     }
 }
 
-/// That objectives are missed, or were of late.
+/// That objectives are missed, or were of late: since when, however often they were kept for less than [`AFTERMATH`] in between, and when last.
 #[derive(Clone, Copy, Debug)]
 struct Missed {
     since: Nanos,
@@ -186,7 +190,7 @@ impl Reliever {
         self.decision.state = self.judge(now, elapsed, scene);
         let room = self.decision.state == State::Calm
             && self.contention.levels().iter().all(|&level| level < CONTENDED);
-        let runs = |task| self.endings.iter().any(|ending| ending.task == task && ending.gone.is_none());
+        let runs = |task| self.endings.iter().any(|ending| ending.task == task && !ending.is_gone());
         self.cancelled.look(now, room, runs, &mut self.decision.again);
         if self.decision.state == State::Resource {
             self.choose(now, elapsed, scene);
@@ -284,7 +288,7 @@ impl Reliever {
             held: Vec::new(),
             first,
             alike: self.chooser.alike(elapsed, first, task, uses_of(scene, best.task)).collect(),
-            gone: None,
+            aftermath: None,
             failed: false,
         });
         self.note_holds(now, scene);
@@ -296,16 +300,16 @@ impl Reliever {
             return;
         }
         self.note_holds(now, scene);
-        for ending in self.endings.iter_mut().filter(|ending| ending.gone.is_none() && ending.seen != now) {
+        for ending in self.endings.iter_mut().filter(|ending| !ending.is_gone() && ending.seen != now) {
             let missed_for = self.missed.map_or(Nanos::ZERO, |missed| ending.seen.since(missed.since));
-            ending.gone = Some(missed_for.clamp(AFTERMATH, LONGEST_AFTERMATH));
+            ending.aftermath = Some(missed_for.clamp(AFTERMATH, LONGEST_AFTERMATH));
             ending.held.drain(..).for_each(|(resource, held_ns)| self.usual.forget(resource, held_ns));
         }
         self.endings.retain(|ending| now.since(ending.seen) < FORGOTTEN);
     }
 
     fn note_holds(&mut self, now: Nanos, scene: &Scene) {
-        for ending in self.endings.iter_mut().filter(|ending| ending.gone.is_none()) {
+        for ending in self.endings.iter_mut().filter(|ending| !ending.is_gone()) {
             if scene.tasks.iter().any(|task| task.id == ending.task) {
                 ending.seen = now;
                 let held = uses_of(scene, ending.task).filter(|used| used.held_ns > 0);
