@@ -23,7 +23,8 @@ pub struct Life {
     active: bool,
     query: Option<Stamp>,
     changed: Stamp,
-    transaction: Option<(u64, Stamp)>,
+    /// And when it began, at the latest.
+    transaction: Option<(Transaction, Stamp)>,
     older: bool,
 }
 
@@ -33,9 +34,9 @@ impl Life {
         self.query_id
     }
 
-    /// The number of its transaction.
-    pub fn transaction(&self) -> Option<u64> {
-        self.transaction.map(|(id, _)| id)
+    /// Its transaction.
+    pub fn transaction(&self) -> Option<Transaction> {
+        self.transaction.map(|(transaction, _)| transaction)
     }
 
     /// When its statement began, or its last one, if that was seen.
@@ -79,9 +80,9 @@ impl Lives {
         let mut life =
             Life { query_id: row.query, active: row.active, query, changed, transaction: None, older: false };
         if let Some(now) = transaction {
-            let before = known.and_then(|known| known.transaction).filter(|&(id, _)| id == now.id);
+            let before = known.and_then(|known| known.transaction).filter(|(before, _)| before.is(now));
             let latest = Stamp(now.began.0.saturating_add(SECOND)).min(changed);
-            life.transaction = before.or(Some((now.id, latest)));
+            life.transaction = Some((*now, before.map_or(latest, |(_, latest)| latest)));
             life.older = now.began.0.saturating_add(SECOND) <= changed.0
                 || before.is_some() && known.is_some_and(|known| known.query_id != row.query || known.older);
         }
@@ -145,8 +146,23 @@ mod tests {
         let mut lives = Lives::default();
         let late = lives.look(&row(8, true, 0), Stamp(9 * SECOND), Some(&transaction(second)));
         assert_eq!((late.began(), late.is_older_than_its_statement()), (Some(Stamp(6 * SECOND)), true));
-        assert_eq!(lives.of(1).unwrap().transaction(), Some(3));
+        assert_eq!(lives.of(1).unwrap().transaction().map(|transaction| transaction.id), Some(3));
         lives.keep(&[], true);
         assert!(lives.of(1).is_none());
+    }
+
+    #[test]
+    fn transactions_without_a_number_are_told_apart_by_when_they_began() {
+        let mut lives = Lives::default();
+        let mut seen = |query, at: i64, id, began: i64| {
+            let transaction = Transaction { id, began: Stamp(began * SECOND), writes: false };
+            lives.look(&row(query, true, 0), Stamp(at * SECOND), Some(&transaction)).began()
+        };
+        let first = seen(7, 5, 0, 5);
+        assert_eq!(seen(8, 9, 0, 5), first, "it goes on");
+        assert_eq!(seen(9, 10, 4, 5), first, "and has locked something");
+        let second = seen(10, 12, 0, 12);
+        assert!(second > first);
+        assert_eq!(seen(11, 20, 0, 12), second);
     }
 }

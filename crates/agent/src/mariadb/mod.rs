@@ -25,6 +25,7 @@ use mysql_async::Opts;
 use plimsoll_core::Nanos;
 use plimsoll_core::config::{Database, DatabaseKind};
 
+use crate::clock::now;
 use crate::host;
 use crate::server::backend::{Backend, State, Waits};
 use crate::server::chains::{Lock, Mode, Object, Pid};
@@ -102,6 +103,8 @@ impl Adapter for MariaDb {
     }
 
     async fn look(&mut self, glance: Glance) -> Result<Seen, String> {
+        self.poll.until_news().await;
+        let glance = Glance { now: now(), ..glance };
         let is_due = self.kernel.as_ref().is_some_and(|kernel| kernel.is_due(glance));
         let is_full = is_due || glance.since == Stamp::EARLIEST;
         let status = self.poll.status().await?;
@@ -160,7 +163,10 @@ impl Adapter for MariaDb {
     async fn end(&mut self, backend: &Backend, connection: bool) -> Result<Option<bool>, String> {
         let Some(life) = self.lives.of(backend.pid) else { return Ok(None) };
         let ended = match connection {
-            true => self.poll.end_connection(backend.pid, life.query_id(), life.transaction()).await?,
+            true => {
+                let (query, active) = (life.query_id(), backend.state == State::Active);
+                self.poll.end_connection(backend.pid, query, active, life.transaction()).await?
+            }
             false => self.poll.end_statement(life.query_id()).await?,
         };
         Ok(ended.then_some(true))

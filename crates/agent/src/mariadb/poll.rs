@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use mysql_async::prelude::{FromRow, Queryable};
 use mysql_async::{Conn, Error};
-use tokio::time::timeout;
+use plimsoll_core::Nanos;
+use tokio::time::{sleep, timeout};
 
+use crate::clock::now;
 use crate::server::Told;
 use crate::server::chains::Pid;
 use crate::server::stamp::Stamp;
@@ -19,6 +21,9 @@ use super::undo::Counts;
 
 /// Longer than any of them may take at the server.
 const PATIENCE: Duration = Duration::from_secs(6);
+/// InnoDB copies who waits for whom, and what transactions there are, for whoever asks; and makes no new copy before the last one has not been
+/// read for 0.1 s. Whoever asks more often is told the same for ever.
+const KEPT: Nanos = Nanos::from_millis(105);
 /// Locks, waits and transactions that are read at most.
 const MOST: usize = 20_000;
 
@@ -60,6 +65,8 @@ pub struct Poll {
     /// Statements that were ours, and nobody's request.
     asked: u64,
     threads: HashMap<u64, Pid>,
+    /// When InnoDB's copy was last read.
+    copied: Nanos,
 }
 
 /// How much was done.
@@ -108,12 +115,19 @@ impl Row {
 /// A transaction of InnoDB.
 #[derive(Clone, Copy, Debug)]
 pub struct Transaction {
-    /// Its number.
+    /// Its number; 0 where it has not locked anything.
     pub id: u64,
     /// The second in which it began.
     pub began: Stamp,
     /// Whether it has changed anything.
     pub writes: bool,
+}
+
+impl Transaction {
+    /// Whether this one of the same connection is the same. It may have got a number since.
+    pub fn is(&self, other: &Transaction) -> bool {
+        self.began == other.began && (self.id == other.id || self.id == 0)
+    }
 }
 
 /// A metadata lock.
@@ -187,7 +201,13 @@ impl Locks {
 impl Poll {
     /// Over this connection.
     pub fn new(conn: Conn) -> Poll {
-        Poll { conn, asked: 0, threads: HashMap::new() }
+        Poll { conn, asked: 0, threads: HashMap::new(), copied: Nanos::ZERO }
+    }
+
+    /// Waits until InnoDB makes a new copy of its locks for who asks.
+    pub async fn until_news(&self) {
+        let read = now().since(self.copied);
+        sleep(KEPT.since(read).into()).await;
     }
 
     /// Asks anything.
@@ -309,6 +329,7 @@ impl Poll {
                 Some(RowWait { waiter, holder, lock, table, since })
             }));
         }
+        self.copied = now();
         Ok(locks)
     }
 
@@ -342,7 +363,8 @@ impl Poll {
         self.end(&format!("KILL QUERY ID {query}")).await
     }
 
-    /// Ends a connection, if it is still in this transaction or, without one, has had no other statement since this: whether it was.
+    /// Ends a connection, if it still does what it did in this statement, or idles after it; or if it is still in this transaction: whether it
+    /// was.
     ///
     /// # Errors
     /// What the server says.
@@ -350,23 +372,30 @@ impl Poll {
         &mut self,
         id: Pid,
         query: u64,
-        transaction: Option<u64>,
+        active: bool,
+        transaction: Option<Transaction>,
     ) -> Result<bool, String> {
-        let same = match transaction {
-            Some(transaction) => format!(
-                "SELECT 1 FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = {id} AND trx_id = {transaction}"
-            ),
-            None => {
-                format!("SELECT 1 FROM information_schema.processlist WHERE id = {id} AND query_id = {query}")
-            }
-        };
+        let state = if active { "<>" } else { "=" };
+        let same = format!(
+            "SELECT 1 FROM information_schema.processlist WHERE id = {id} AND query_id = {query} AND command {state} 'Sleep'"
+        );
+        let gone = format!("SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {};", GONE[1]);
+        // Of transactions there is nothing new before that.
+        let otherwise = transaction.map_or(gone.clone(), |Transaction { id: number, began, .. }| {
+            format!(
+                "DO SLEEP({}); IF NOT EXISTS (SELECT 1 FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = {id} \
+                 AND {number} IN (0, trx_id) AND CAST(UNIX_TIMESTAMP(trx_started) AS SIGNED) * 1000000 = {}) THEN {gone} END IF;",
+                KEPT.as_secs_f64(),
+                began.0
+            )
+        });
         // In one statement with the check: between two, it could have gone on to something else.
         let sql = format!(
-            "BEGIN NOT ATOMIC IF EXISTS ({same}) THEN KILL CONNECTION {id}; ELSE SIGNAL SQLSTATE '45000' \
-             SET MYSQL_ERRNO = {}; END IF; END",
-            GONE[1]
+            "BEGIN NOT ATOMIC IF NOT EXISTS ({same}) THEN {otherwise} END IF; KILL CONNECTION {id}; END"
         );
-        self.end(&sql).await
+        let ended = self.end(&sql).await;
+        self.copied = now();
+        ended
     }
 
     async fn end(&mut self, sql: &str) -> Result<bool, String> {

@@ -6,10 +6,14 @@ use plimsoll_testbed::database;
 use plimsoll_testbed::database::task::How;
 use plimsoll_testbed::mariadb::{Options, Server as Private, Session, there_is_none};
 use tokio::net::TcpStream;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::MariaDb;
+use crate::clock::now;
+use crate::server::chains::{Pid, blame};
 use crate::server::conformance::{self, Clients, Ground, Kind, LOOK, Tables, conformance, on_one_thread};
+use crate::server::stamp::Stamp;
+use crate::server::{Adapter, Glance, Seen};
 
 type Agent = conformance::Agent<MariaDb>;
 
@@ -100,6 +104,87 @@ impl Tables for Private {
 }
 
 conformance!(Private);
+
+/// One who looks when the test says so.
+async fn watcher(server: &Private) -> MariaDb {
+    let target = MariaDb::target(&settings(server, "watcher", "")).unwrap();
+    MariaDb::connect(&target, now()).await.unwrap()
+}
+
+async fn look(watcher: &mut MariaDb) -> Seen {
+    watcher.look(Glance { now: now(), since: Stamp::EARLIEST, suspicious: true }).await.unwrap()
+}
+
+async fn application(server: &Private) -> Session {
+    Session::connect(&server.options_of("app", Some("shop"))).await.unwrap()
+}
+
+#[test]
+fn who_has_a_row_is_news_however_often_that_is_looked_at() {
+    on_one_thread(async {
+        let Some(server) = Private::raise().await else { return };
+        let mut watcher = watcher(&server).await;
+        let mut sessions = Vec::new();
+        for _ in 0..3 {
+            sessions.push(application(&server).await);
+        }
+        let ids: Vec<Pid> = sessions.iter().map(|session| session.id().into()).collect();
+        // Each gets the row when the one before has had it for a while.
+        for (mut session, ms) in sessions.into_iter().zip([400, 800, 1_200]) {
+            session.run("begin").await.unwrap();
+            let sleeps = format!("do sleep({})", f64::from(ms) / 1_000.0);
+            tokio::task::spawn_local(async move {
+                session.run("update shelf set books = 0 where id = 1").await.unwrap();
+                session.run(&sleeps).await.unwrap();
+                session.run("commit").await.unwrap();
+            });
+            sleep(LOOK).await;
+        }
+        let mut had = Vec::new();
+        let wait = async {
+            while had.last() != Some(&ids[1]) {
+                let seen = look(&mut watcher).await;
+                had.extend(blame(&seen.locks, None, |_| None).iter().map(|blame| blame.culprit));
+                had.dedup();
+            }
+        };
+        let known = timeout(conformance::PATIENCE, wait).await;
+        assert!(known.is_ok() && had == ids[..2], "all others wait for each in turn: {had:?} of {ids:?}");
+    });
+}
+
+#[test]
+fn whose_transaction_has_ended_is_left_alone_and_whose_goes_on_is_not() {
+    on_one_thread(async {
+        let Some(server) = Private::raise().await else { return };
+        let mut watcher = watcher(&server).await;
+        let steps = ["begin", "update shelf set books = 0 where id = 1"];
+        let mut holder = application(&server).await;
+        let mut waiter = application(&server).await;
+        conformance::follow(&mut holder, &steps).await.unwrap();
+        tokio::task::spawn_local(async move { waiter.run("delete from shelf where id = 1").await });
+        let id = Pid::from(holder.id());
+        let has_it = async |watcher: &mut MariaDb| loop {
+            let seen = look(watcher).await;
+            if !seen.locks.is_empty() {
+                return seen.backends.iter().find(|backend| backend.pid == id).unwrap().clone();
+            }
+        };
+        let before = has_it(&mut watcher).await;
+        conformance::follow(&mut holder, &["commit"]).await.unwrap();
+        conformance::follow(&mut holder, &["begin", "update shelf set books = 0 where id = 2"])
+            .await
+            .unwrap();
+        assert_eq!(watcher.end(&before, true).await, Ok(None));
+        let mut waiter = application(&server).await;
+        tokio::task::spawn_local(async move { waiter.run("delete from shelf where id = 2").await });
+        let now = has_it(&mut watcher).await;
+        // Another statement, and the same transaction.
+        conformance::follow(&mut holder, &["select count(*) from shelf"]).await.unwrap();
+        assert_eq!(watcher.end(&now, true).await, Ok(Some(true)));
+        assert!(holder.run("commit").await.is_err(), "its connection is gone");
+    });
+}
 
 #[test]
 fn who_has_all_tables_for_a_backup_is_ended_with_its_connection() {
