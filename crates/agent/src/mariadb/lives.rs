@@ -34,6 +34,11 @@ impl Life {
         self.query_id
     }
 
+    /// Whether it runs a statement.
+    pub fn is_active(&self) -> bool {
+        self.active
+    }
+
     /// Its transaction.
     pub fn transaction(&self) -> Option<Transaction> {
         self.transaction.map(|(transaction, _)| transaction)

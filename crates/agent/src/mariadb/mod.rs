@@ -163,10 +163,7 @@ impl Adapter for MariaDb {
     async fn end(&mut self, backend: &Backend, connection: bool) -> Result<Option<bool>, String> {
         let Some(life) = self.lives.of(backend.pid) else { return Ok(None) };
         let ended = match connection {
-            true => {
-                let (query, active) = (life.query_id(), backend.state == State::Active);
-                self.poll.end_connection(backend.pid, query, active, life.transaction()).await?
-            }
+            true => self.poll.end_connection(backend.pid, &life).await?,
             false => self.poll.end_statement(life.query_id()).await?,
         };
         Ok(ended.then_some(true))

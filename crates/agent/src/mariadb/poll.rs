@@ -17,6 +17,7 @@ use crate::server::chains::Pid;
 use crate::server::stamp::Stamp;
 
 use super::connect::words;
+use super::lives::Life;
 use super::undo::Counts;
 
 /// Longer than any of them may take at the server.
@@ -368,20 +369,15 @@ impl Poll {
     ///
     /// # Errors
     /// What the server says.
-    pub async fn end_connection(
-        &mut self,
-        id: Pid,
-        query: u64,
-        active: bool,
-        transaction: Option<Transaction>,
-    ) -> Result<bool, String> {
-        let state = if active { "<>" } else { "=" };
+    pub async fn end_connection(&mut self, id: Pid, life: &Life) -> Result<bool, String> {
+        let state = if life.is_active() { "<>" } else { "=" };
         let same = format!(
-            "SELECT 1 FROM information_schema.processlist WHERE id = {id} AND query_id = {query} AND command {state} 'Sleep'"
+            "SELECT 1 FROM information_schema.processlist WHERE id = {id} AND query_id = {} AND command {state} 'Sleep'",
+            life.query_id()
         );
         let gone = format!("SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {};", GONE[1]);
         // Of transactions there is nothing new before that.
-        let otherwise = transaction.map_or(gone.clone(), |Transaction { id: number, began, .. }| {
+        let otherwise = life.transaction().map_or(gone.clone(), |Transaction { id: number, began, .. }| {
             format!(
                 "DO SLEEP({}); IF NOT EXISTS (SELECT 1 FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = {id} \
                  AND {number} IN (0, trx_id) AND CAST(UNIX_TIMESTAMP(trx_started) AS SIGNED) * 1000000 = {}) THEN {gone} END IF;",

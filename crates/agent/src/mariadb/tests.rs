@@ -115,10 +115,6 @@ async fn look(watcher: &mut MariaDb) -> Seen {
     watcher.look(Glance { now: now(), since: Stamp::EARLIEST, suspicious: true }).await.unwrap()
 }
 
-async fn application(server: &Private) -> Session {
-    Session::connect(&server.options_of("app", Some("shop"))).await.unwrap()
-}
-
 #[test]
 fn who_has_a_row_is_news_however_often_that_is_looked_at() {
     on_one_thread(async {
@@ -126,7 +122,7 @@ fn who_has_a_row_is_news_however_often_that_is_looked_at() {
         let mut watcher = watcher(&server).await;
         let mut sessions = Vec::new();
         for _ in 0..3 {
-            sessions.push(application(&server).await);
+            sessions.push(server.session().await);
         }
         let ids: Vec<Pid> = sessions.iter().map(|session| session.id().into()).collect();
         // Each gets the row when the one before has had it for a while.
@@ -159,8 +155,8 @@ fn whose_transaction_has_ended_is_left_alone_and_whose_goes_on_is_not() {
         let Some(server) = Private::raise().await else { return };
         let mut watcher = watcher(&server).await;
         let steps = ["begin", "update shelf set books = 0 where id = 1"];
-        let mut holder = application(&server).await;
-        let mut waiter = application(&server).await;
+        let mut holder = server.session().await;
+        let mut waiter = server.session().await;
         conformance::follow(&mut holder, &steps).await.unwrap();
         tokio::task::spawn_local(async move { waiter.run("delete from shelf where id = 1").await });
         let id = Pid::from(holder.id());
@@ -176,7 +172,7 @@ fn whose_transaction_has_ended_is_left_alone_and_whose_goes_on_is_not() {
             .await
             .unwrap();
         assert_eq!(watcher.end(&before, true).await, Ok(None));
-        let mut waiter = application(&server).await;
+        let mut waiter = server.session().await;
         tokio::task::spawn_local(async move { waiter.run("delete from shelf where id = 2").await });
         let now = has_it(&mut watcher).await;
         // Another statement, and the same transaction.
@@ -213,7 +209,7 @@ fn a_statement_whose_end_frees_nothing_is_followed_by_its_connections() {
         let _clients = Clients::of(&server).await;
         let agent = Agent::start(settings(&server, "watcher", "escalate = \"terminate\""));
         agent.sees(|watched| watched.completed > 100).await;
-        let mut hog = Session::connect(&server.options_of("app", Some("shop"))).await.unwrap();
+        let mut hog = server.session().await;
         hog.run("begin").await.unwrap();
         // Its first statement, for all that can be seen from outside, is all of its transaction; cancelled, it leaves the rows locked.
         let locked = "select id, sleep(id) from shelf for update";
@@ -241,7 +237,7 @@ fn who_has_all_threads_of_the_pool_is_ended() {
         let _clients = Clients::of(&server).await;
         let mut hogs = Vec::new();
         for _ in 0..8 {
-            hogs.push(Session::connect(&server.options_of("app", Some("shop"))).await.unwrap());
+            hogs.push(server.session().await);
         }
         let agent = Agent::start(self::settings(&server, "watcher", ""));
         agent.sees(|watched| watched.completed > 100).await;
