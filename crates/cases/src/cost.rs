@@ -92,9 +92,9 @@ pub async fn cost(
             .to_owned());
     }
     Stand::is_there(&case.server)?;
-    let mut stand = Stand::set(case).await?;
+    let mut stand = Stand::set(case, true).await?;
     let version = stand.version().await?;
-    // Where an agent asks one, it is there in all turns: what it does for the agent counts.
+    // Where an agent asks one, or our plug-in, it is there in all turns: what it does for the agent counts.
     stand.put_sentry_before(case, &plan.program)?;
     let length = plan.warm_up + warm_up + Nanos(2 * u64::from(pairs) * (SETTLES + plan.length).0) + SETTLES;
     let loading = stand.load(Load { length, ..load(case, plan) }).await?;

@@ -79,7 +79,7 @@ mod tests {
             Err(why) if there_is_none(&why) => return,
             there => there.unwrap(),
         }
-        let stand = Stand::set(&case).await.unwrap();
+        let stand = Stand::set(&case, false).await.unwrap();
         let count = Step::Run("update counter set count = count + 1 where id = 1".to_owned());
         let hold = vec![Step::Run("begin".to_owned()), count.clone(), Step::Idle(Nanos::from_secs(600))];
         let slo = Nanos::from_millis(50);

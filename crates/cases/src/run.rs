@@ -123,7 +123,8 @@ impl Outcome {
 /// # Errors
 /// What could not be started, in words.
 pub async fn run(case: &CaseFile, remedy: Option<(Remedy, Nanos)>, plan: &Plan) -> Result<Outcome, String> {
-    let mut stand = Stand::set(case).await?;
+    let watches = matches!(remedy, Some((Remedy::Plimsoll, _)));
+    let mut stand = Stand::set(case, watches).await?;
     let version = stand.version().await?;
     if let Some((remedy, _)) = remedy {
         stand.administer(remedy.statements(case)).await?;

@@ -1,11 +1,11 @@
 //! A server of any kind, ready for a case: its tables filled, its users made.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use plimsoll_core::Nanos;
 use plimsoll_core::config::Escalate;
 use plimsoll_core::config::HttpCall;
-use plimsoll_core::config::case::{CaseDisk, CaseFile, CaseServer, ServerKind, Setting};
+use plimsoll_core::config::case::{CaseDisk, CaseFile, CaseServer, ServerKind, Setting, Switch};
 use plimsoll_testbed::agent::Agent;
 use plimsoll_testbed::apache::{Php, Site};
 use plimsoll_testbed::clock::Clock;
@@ -63,20 +63,20 @@ impl Stand {
         match server.kind {
             ServerKind::Postgres => postgres::Server::is_there(&postgres::Options::default()),
             ServerKind::MariaDb => mariadb::Server::is_there(&mariadb::Options::default()),
-            ServerKind::OpenSearch => search::Server::is_there(Product::OpenSearch),
-            ServerKind::Elasticsearch => search::Server::is_there(Product::Elasticsearch),
-            ServerKind::Solr => search::Server::is_there(Product::Solr),
+            ServerKind::OpenSearch => search::Server::is_there(Product::OpenSearch, has_plugin(server)),
+            ServerKind::Elasticsearch => search::Server::is_there(Product::Elasticsearch, has_plugin(server)),
+            ServerKind::Solr => search::Server::is_there(Product::Solr, has_plugin(server)),
             ServerKind::Httpd => Site::is_there(Php::Httpd),
             ServerKind::PhpFpm => Site::is_there(Php::Fpm),
             ServerKind::Etcd => etcd::Server::is_there(),
         }
     }
 
-    /// Starts one, makes its users and fills its tables.
+    /// Starts one, makes its users and fills its tables. Where an agent `watches`, it has the plug-in that the case wants in it, otherwise none.
     ///
     /// # Errors
     /// Where it does not start, or what it says.
-    pub async fn set(case: &CaseFile) -> Result<Stand, String> {
+    pub async fn set(case: &CaseFile, watches: bool) -> Result<Stand, String> {
         let server = &case.server;
         let settings: Vec<(String, String)> =
             server.settings.iter().map(|line| (line.name.clone(), line.value.clone())).collect();
@@ -125,15 +125,15 @@ impl Stand {
                 Ok(Stand::MariaDb(stand))
             }
             ServerKind::OpenSearch => {
-                let stand = Stand::search(Product::OpenSearch, settings, case).await?;
+                let stand = Stand::search(Product::OpenSearch, settings, case, watches).await?;
                 Ok(Stand::Search(stand, Front::Nobody))
             }
             ServerKind::Elasticsearch => {
-                let stand = Stand::search(Product::Elasticsearch, settings, case).await?;
+                let stand = Stand::search(Product::Elasticsearch, settings, case, watches).await?;
                 Ok(Stand::Search(stand, Front::Nobody))
             }
             ServerKind::Solr => {
-                let stand = Stand::search(Product::Solr, settings, case).await?;
+                let stand = Stand::search(Product::Solr, settings, case, watches).await?;
                 Ok(Stand::Solr(stand, Front::Nobody))
             }
             ServerKind::Httpd => Stand::site(Php::Httpd, settings, case),
@@ -155,8 +155,10 @@ impl Stand {
         product: Product,
         settings: Vec<(String, String)>,
         case: &CaseFile,
+        watches: bool,
     ) -> Result<search::Server, String> {
-        let stand = search::Server::start(product, &settings).await?;
+        let with_plugin = watches && has_plugin(&case.server);
+        let stand = search::Server::start(product, &settings, with_plugin).await?;
         fill(&stand.http(), case).await?;
         // What was filled is there for who searches, and written, now.
         stand.settle().await?;
@@ -253,18 +255,27 @@ impl Stand {
             return Ok(sentry);
         }
         if let Stand::Solr(_, Front::Sentry { tables: of_sentry, .. }) = self {
-            return Agent::start(program, &format!("{of_sentry}\n{tables}pool = \"{POOL}\"\n"));
+            return Agent::start(program, &format!("{of_sentry}\n{tables}pool = \"{POOL}\"\n"), None);
         }
-        Agent::start(program, &tables)
+        Agent::start(program, &tables, self.ledgers().as_deref())
     }
 
-    /// Puts a sentry in front of a Solr, which knows who is there and is asked by who watches: from now on clients ask that. Of no other server
-    /// that an agent watches does it want one.
+    /// Where the ledger is that our plug-in keeps of it, if that is in it.
+    fn ledgers(&self) -> Option<PathBuf> {
+        let (Stand::Search(server, _) | Stand::Solr(server, _)) = self else { return None };
+        server.has_plugin().then(|| server.ledgers())
+    }
+
+    /// Puts a sentry in front of a Solr without our plug-in, which knows who is there and is asked by who watches: from now on clients ask
+    /// that. Of no other server that an agent watches does it want one.
     ///
     /// # Errors
     /// Where it does not start.
     pub fn put_sentry_before(&mut self, case: &CaseFile, program: &Path) -> Result<(), String> {
         let Stand::Solr(server, front) = self else { return Ok(()) };
+        if server.has_plugin() {
+            return Ok(());
+        }
         let threads = case.server.settings.iter().find(|it| it.name == "-Dsolr.jetty.threads.max");
         let threads: Option<u32> = threads.and_then(|threads| threads.value.parse().ok());
         let workers = threads.map_or(MANY, |threads| threads.saturating_sub(SPARE).max(1));
@@ -287,6 +298,10 @@ impl Stand {
             Stand::MariaDb(server) => {
                 let dsn = server.url(ROLE);
                 ("mariadb", format!("dsn = \"{dsn}\"\nescalate = \"{escalate}\""))
+            }
+            // The name that our plug-in keeps its ledger under.
+            Stand::Search(server, _) | Stand::Solr(server, _) if server.has_plugin() => {
+                return format!("[app.{}]\nslo = {slo}\n", case.server.kind);
             }
             Stand::Search(server, _) | Stand::Solr(server, _) => {
                 (case.server.kind.as_str(), format!("url = \"http://{}\"", server.http().address))
@@ -354,6 +369,10 @@ impl Stand {
             Stand::Etcd(_, target) => Task::start(target, name, steps, clock).await,
         }
     }
+}
+
+fn has_plugin(server: &CaseServer) -> bool {
+    server.plugin == Switch::Yes
 }
 
 fn speed(disk: &CaseDisk) -> Disk {

@@ -25,6 +25,7 @@ pub mod ledger;
 pub mod record;
 mod retry;
 pub mod source;
+pub mod standstill;
 pub mod status;
 pub mod tape;
 pub mod watch;

@@ -28,14 +28,15 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Starts the `agent` of this program, with tables of a config that say what it watches.
+    /// Starts the `agent` of this program, with tables of a config that say what it watches, and where ledgers are if it is to look for some.
     ///
     /// # Errors
     /// Where its program does not start.
-    pub fn start(program: &Path, watched: &str) -> Result<Agent, String> {
+    pub fn start(program: &Path, watched: &str, ledgers: Option<&Path>) -> Result<Agent, String> {
         let admin = free_ports(1)?.start;
+        let ledgers = ledgers.map_or(String::new(), |place| format!("ledgers = [\"{}\"]\n", place.display()));
         Agent::run(program, "agent", |events| {
-            format!("[agent]\nadmin = \"127.0.0.1:{admin}\"\nevents = \"{events}\"\n\n{watched}")
+            format!("[agent]\nadmin = \"127.0.0.1:{admin}\"\nevents = \"{events}\"\n{ledgers}\n{watched}")
         })
     }
 

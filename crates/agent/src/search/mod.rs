@@ -5,7 +5,6 @@
 //! | `connect` | the connection, and what its errors say |
 //! | `tasks` | who has begun what, and who works for them |
 //! | `figures` | what the node counts |
-//! | `standstill` | how it stands still to collect garbage, as the kernel sees it where it is on this host |
 //! | `takings` | from all of them: who has what of its threads, its processors and its heap |
 //! | `words` | tasks as they may be told |
 //! | `solr` | what Solr is asked, and what it and the sentry answer |
@@ -13,7 +12,6 @@
 mod connect;
 mod figures;
 mod solr;
-mod standstill;
 mod takings;
 mod tasks;
 mod words;
@@ -24,12 +22,13 @@ use std::path::Path;
 use http::{Method, StatusCode};
 use plimsoll_core::Nanos;
 use plimsoll_core::config::{Database, DatabaseKind};
+use plimsoll_engine::standstill::Standstill;
 use serde_json::Value;
 
 use crate::clock as ours;
 use crate::server::backend::{Backend, State};
 use crate::server::chains::Pid;
-use crate::server::latency::OwnWait;
+use crate::server::latency::{OwnWait, Pauses};
 use crate::server::slots::{self, What};
 use crate::server::stamp::Stamp;
 use crate::server::trust::certificates;
@@ -38,7 +37,6 @@ use crate::server::{Adapter, Glance, Seen, Told};
 use self::connect::{Connection, Target};
 use self::figures::{Figures, STATS, Stats};
 pub use self::solr::Solr;
-use self::standstill::Standstill;
 use self::takings::Takings;
 use self::tasks::{LIST, List, Root};
 
@@ -124,7 +122,8 @@ impl<const ELASTIC: bool> Adapter for Search<ELASTIC> {
         let (at, began, requests) = (node.at(), node.began(), node.requests());
         let mut change = self.figures.look(node);
         let told = change.paused;
-        let stood = self.standstill.as_mut().and_then(|seen| seen.look(ours::now(), told));
+        let stood = self.standstill.as_mut().and_then(|seen| seen.look(ours::now()));
+        let stood = stood.map(|stood| Pauses::like(told, stood.stood_ns, stood.in_ns));
         change.paused = stood.unwrap_or(told);
         let paused = stood.unwrap_or_else(|| self.own_wait.look(took_ns, change.elapsed_ns, told));
         let before = std::mem::take(&mut self.roots);

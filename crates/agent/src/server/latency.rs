@@ -57,6 +57,12 @@ impl Pauses {
     pub fn of(count: u64, ns: u64, in_ns: u64) -> Pauses {
         Pauses { part: (ns as f64 / in_ns.max(1) as f64).min(1.0), each_ns: ns / count.max(1) }
     }
+
+    /// Some of `ns` together in so many ns; how many is not known: as many as there usually are by what was `told`, or one.
+    pub fn like(told: Pauses, ns: u64, in_ns: u64) -> Pauses {
+        let usually = told.part * in_ns as f64 / told.each_ns.max(1) as f64;
+        Pauses::of((usually as u64).max(1), ns, in_ns)
+    }
 }
 
 /// What our own questions tell of a server that stands still before it tells of it itself. One that is answered at once otherwise, and now takes
@@ -240,6 +246,14 @@ mod tests {
 
     fn idle(pid: Pid, began_ms: i64, ended_ms: i64) -> Session {
         Session { pid, active: false, began: Stamp(began_ms * MS), changed: Stamp(ended_ms * MS) }
+    }
+
+    #[test]
+    fn pauses_whose_number_nobody_knows_are_as_many_as_usual() {
+        let told = Pauses { part: 0.5, each_ns: 1_000_000 };
+        let like = |told| Pauses::like(told, 4_000_000, 4_000_000);
+        assert_eq!(like(told), Pauses { part: 1.0, each_ns: 2_000_000 }, "twice in 4 ms, as it told");
+        assert_eq!(like(Pauses::default()), Pauses { part: 1.0, each_ns: 4_000_000 });
     }
 
     #[test]

@@ -5,10 +5,12 @@
 //! | `port` | the lines over which an application is told to cancel |
 //! | `scene` | from a look into a ledger to a scene |
 //! | `tick` | ticks the clocks of ledgers |
+//! | `unread` | who has come to a process that stands still to collect garbage |
 
 pub mod port;
 mod scene;
 mod tick;
+mod unread;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -27,9 +29,11 @@ use crate::clock;
 use crate::event::{About, rounded};
 use crate::host::{self, Host, Process};
 use crate::source::{Sent, Source, Trouble, Words};
+use crate::standstill::Standstill;
 
 use self::port::Port;
-use self::scene::{Books, FIRST, Threads};
+use self::scene::{Books, FIRST, Stopped, Threads};
+use self::unread::Unread;
 
 pub use self::tick::{Open, tick};
 
@@ -62,6 +66,9 @@ pub struct Book {
     look: Look,
     books: Books,
     host: Host,
+    /// How it stands still to collect garbage, if it is a JVM whose ledger has a heap; not looked for yet.
+    standstill: Option<Option<Standstill>>,
+    unread: Unread,
     asked: Nanos,
     pulse: Nanos,
     exact: bool,
@@ -89,6 +96,8 @@ impl Book {
             look: Look::default(),
             books: Books::default(),
             host: Host::default(),
+            standstill: None,
+            unread: Unread::default(),
             asked: Nanos::ZERO,
             pulse: Nanos::ZERO,
             exact: false,
@@ -116,7 +125,22 @@ impl Book {
         }
         let threads = Threads { pid: self.pid, did: &did, cpus: host::cpus() };
         self.books.scene(&self.look, &threads, scene);
+        if let Some(heap) = scene::heap(&self.look) {
+            self.stand_still(now, heap, scene);
+        }
         Ok(())
+    }
+
+    /// While it collects garbage all who are there wait for the heap, and so do those who have come since.
+    fn stand_still(&mut self, now: Nanos, heap: u32, scene: &mut Scene) {
+        let pid = self.pid;
+        let Some(seen) = self.standstill.get_or_insert_with(|| Standstill::of(pid, now)) else { return };
+        let stood = seen.look(now).filter(|stood| stood.in_ns > 0);
+        let stood_ns =
+            stood.map_or(0.0, |it| it.stood_ns as f64 / it.in_ns as f64 * self.look.since_ns as f64);
+        self.unread.look(now, self.look.since_ns, stood_ns as u64, self.look.window.completed);
+        let Unread { came, waited_ns, .. } = &self.unread;
+        scene::stopped(scene, heap, &Stopped { now, stood_ns: stood_ns as u64, came, waited_ns: *waited_ns });
     }
 
     fn task(&self, id: u64) -> Option<&Task> {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use plimsoll_cancellation::scene::{self, Scene};
+use plimsoll_core::Nanos;
 use plimsoll_ledger::layout::{BINS, Kind, bin_begins_ns};
 use plimsoll_ledger::{Look, Task};
 
@@ -19,6 +20,58 @@ pub const FIRST: u32 = 2;
 /// still be added up.
 const MOST: u64 = 1 << 40;
 const MOST_NS: u64 = 1 << 55;
+
+/// The resource of a ledger that is a heap with a collector.
+const HEAP: &str = "heap";
+
+/// The heap among the scene's resources, if the ledger has one.
+pub fn heap(look: &Look) -> Option<u32> {
+    let is_heap = |resource: &&plimsoll_ledger::Resource| {
+        kind(resource.kind) == scene::Kind::Memory && resource.name.show() == HEAP
+    };
+    look.resources.iter().find(is_heap).map(|resource| FIRST + u32::from(resource.index))
+}
+
+/// How a process stood still since the last look, to collect garbage.
+pub struct Stopped<'a> {
+    /// When that is known of.
+    pub now: Nanos,
+    /// For how long.
+    pub stood_ns: u64,
+    /// The requests that have come while it does and that it has not read: a number that no other has, and when each came.
+    pub came: &'a [(u64, Nanos)],
+    /// For how long those together had waited that it has read since the last look, in ns.
+    pub waited_ns: u64,
+}
+
+/// What is allocated has to be collected sooner or later, and all who are there wait for that; those who have come meanwhile, too.
+pub fn stopped(scene: &mut Scene, heap: u32, stopped: &Stopped<'_>) {
+    let there = (scene.tasks.len() + stopped.came.len()) as u64;
+    let resource = &mut scene.resources[heap as usize];
+    resource.gets = resource.gets.max(u64::from(stopped.stood_ns > 0));
+    resource.slows = resource.gets;
+    resource.delay_ns = resource.delay_ns.saturating_add(stopped.stood_ns.saturating_mul(there)).min(MOST_NS);
+    scene.finished_ns = scene.finished_ns.saturating_add(stopped.waited_ns).min(MOST_NS);
+    for &(number, at) in stopped.came {
+        let task = scene.tasks.len() as u32;
+        scene.tasks.push(scene::Task {
+            id: UNREAD | number,
+            class: 0,
+            started_ns: at.0,
+            deadline_ns: 0,
+            done: 0,
+            total: 0,
+            request: true,
+            cancellable: false,
+            rerunnable: false,
+        });
+        let waiting_ns = stopped.now.since(at).0.max(1);
+        scene.uses.push(scene::Use { task, resource: heap, waiting_ns, ..scene::Use::default() });
+    }
+}
+
+/// What marks the number of a request that has no record; of one that has, it is the highest bit of the turn, which only grows from zero.
+const UNREAD: u64 = 1 << 63;
 
 /// The number of a task, from its record and its turn: never used twice, since turns only grow.
 pub fn id(index: u32, turn: u64) -> u64 {

@@ -46,7 +46,7 @@ impl Watch {
     /// Where its role cannot be made, or its program does not start.
     pub async fn start(&self, server: &Server) -> Result<Agent, String> {
         make_role(server).await?;
-        Agent::start(&self.program, &self.watched(server.port()))
+        Agent::start(&self.program, &self.watched(server.port()), None)
     }
 
     fn watched(&self, port: u16) -> String {

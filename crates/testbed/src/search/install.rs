@@ -63,13 +63,16 @@ impl Product {
                 file: "solr",
                 jars: ["org.apache.solr", "solr-test-framework", "9.8.1"],
                 class: "Solr.java",
-                javas: 11..=21,
+                javas: 11..=99,
                 options: &[],
                 variable: "PLIMSOLL_SOLR",
             },
         }
     }
 }
+
+/// The oldest Java that our plug-ins run on.
+const PLUGIN_JAVA: u32 = 22;
 
 /// For tests that need one: whether the reason why it did not start is that there is none on this machine. Then they pass, and this says
 /// that they did nothing.
@@ -86,6 +89,8 @@ pub(crate) struct Install {
     pub java: PathBuf,
     /// As a class path.
     pub jars: OsString,
+    /// Those of our plug-in, if it is to be there.
+    pub plugin: Vec<PathBuf>,
 }
 
 impl Install {
@@ -93,7 +98,7 @@ impl Install {
     ///
     /// # Errors
     /// What is missing, and the command that gets it.
-    pub(crate) fn find(product: Product) -> Result<Install, String> {
+    pub(crate) fn find(product: Product, with_plugin: bool) -> Result<Install, String> {
         let facts = product.facts();
         let directory = facts.directory();
         if !is_there(&directory, &facts) {
@@ -104,24 +109,49 @@ impl Install {
                 facts.variable
             ));
         }
-        let java = java(&facts).ok_or_else(|| {
-            let (from, to) = facts.javas.clone().into_inner();
+        let plugin = if with_plugin { plugin(&facts)? } else { Vec::new() };
+        let (oldest, to) = facts.javas.clone().into_inner();
+        let from = if with_plugin { oldest.max(PLUGIN_JAVA) } else { oldest };
+        let java = java(from..=to).ok_or_else(|| {
             let to = if to < 99 { format!(" to {to}") } else { " or newer".to_owned() };
             format!(
                 "there is no Java {from}{to} for {} on this machine: install one below {JAVAS}, or set JAVA_HOME",
                 facts.name
             )
         })?;
-        Ok(Install { java, jars: directory.join("*").into_os_string() })
+        Ok(Install { java, jars: directory.join("*").into_os_string(), plugin })
     }
+}
+
+/// What the environment says, where it says something.
+fn set(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// Where we put what we fetch or build.
+fn cache() -> PathBuf {
+    let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
+    cache.unwrap_or_else(std::env::temp_dir).join("plimsoll")
+}
+
+/// The jars of our plug-in.
+fn plugin(facts: &Facts) -> Result<Vec<PathBuf>, String> {
+    let variable = format!("{}_PLUGIN", facts.variable);
+    let directory = set(&variable).unwrap_or_else(|| cache().join("plugins").join(facts.file));
+    let files = fs::read_dir(&directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    let jars: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|it| it == "jar")).collect();
+    if jars.is_empty() {
+        return Err(format!(
+            "there is no plug-in of ours for {} on this machine: build it with `sdk/java/install.sh {}`, or say in {variable} in which directory its jars are",
+            facts.name, facts.file
+        ));
+    }
+    Ok(jars)
 }
 
 impl Facts {
     fn directory(&self) -> PathBuf {
-        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let cache = || set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
-        let own = || cache().unwrap_or_else(std::env::temp_dir).join("plimsoll").join(self.file);
-        set(self.variable).unwrap_or_else(own)
+        set(self.variable).unwrap_or_else(|| cache().join(self.file))
     }
 
     /// One command; Maven wants a file to know what to fetch.
@@ -142,14 +172,14 @@ fn is_there(directory: &Path, facts: &Facts) -> bool {
     directory.join(format!("{artifact}-{version}.jar")).is_file()
 }
 
-/// The newest that fits.
-fn java(facts: &Facts) -> Option<PathBuf> {
+/// The newest of these versions.
+fn java(versions: std::ops::RangeInclusive<u32>) -> Option<PathBuf> {
     let home = std::env::var_os("JAVA_HOME").map(PathBuf::from);
     let installed = fs::read_dir(JAVAS).into_iter().flatten().flatten().map(|entry| entry.path());
     let fitting = home.into_iter().chain(installed).filter_map(|home| {
         let version = version(&fs::read_to_string(home.join("release")).ok()?)?;
         let program = home.join("bin/java");
-        (facts.javas.contains(&version) && program.is_file()).then_some((version, program))
+        (versions.contains(&version) && program.is_file()).then_some((version, program))
     });
     fitting.max_by_key(|&(version, _)| version).map(|(_, program)| program)
 }

@@ -1,7 +1,8 @@
 //! A private node as it comes, with a directory of its own that goes when it goes.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -52,6 +53,10 @@ const SOLR: [(&str, &str); 4] = [
     ("configsets/_default/conf/managed-schema.xml", include_str!("solr/managed-schema.xml")),
 ];
 
+/// What a Solr has search, as it comes and where our plug-in makes every query a task.
+const SEARCHES: &str = "\"solr.SearchHandler\"";
+const SEARCHES_AS_TASKS: &str = "\"io.plimsoll.solr.PlimsollSearchHandler\"";
+
 /// A running node. Dropping it ends it and removes its directory.
 ///
 /// The kernel ends it with the *thread* that started it, which makes sure that none is left behind; so that thread has to live as long.
@@ -67,21 +72,25 @@ pub struct Server {
 }
 
 impl Server {
-    /// Whether there is one on this machine, and a Java that runs it.
+    /// Whether there is one on this machine, `with_plugin` of ours or as it comes, and a Java that runs it.
     ///
     /// # Errors
     /// What is missing, and how to get it.
-    pub fn is_there(product: Product) -> Result<(), String> {
-        Install::find(product).map(drop)
+    pub fn is_there(product: Product, with_plugin: bool) -> Result<(), String> {
+        Install::find(product, with_plugin).map(drop)
     }
 
     /// Starts one with these settings, as name and value; a name that begins with a hyphen is an option of the JVM, as in `-Xmx`, and
-    /// may have no value.
+    /// may have no value. It is as it comes, or `with_plugin` of ours.
     ///
     /// # Errors
     /// Where it is not on this machine, and how to get it; where it does not start, with the last lines that it said.
-    pub async fn start(product: Product, settings: &[(String, String)]) -> Result<Server, String> {
-        let install = Install::find(product)?;
+    pub async fn start(
+        product: Product,
+        settings: &[(String, String)],
+        with_plugin: bool,
+    ) -> Result<Server, String> {
+        let install = Install::find(product, with_plugin)?;
         let parent = std::env::temp_dir();
         let directory = tempfile::Builder::new().prefix("plimsoll-search-").tempdir_in(&parent);
         let directory =
@@ -114,9 +123,39 @@ impl Server {
         files.iter().try_for_each(|(name, text)| {
             let file = self.place("config").join(name);
             let directory = file.parent().map_or(Ok(()), fs::create_dir_all);
+            let text = if self.has_plugin() {
+                text.replace(SEARCHES, SEARCHES_AS_TASKS)
+            } else {
+                (*text).to_owned()
+            };
             let written = directory.and_then(|()| fs::write(&file, text));
             written.map_err(|e| format!("cannot write {}: {e}", file.display()))
-        })
+        })?;
+        if self.has_plugin() {
+            self.put_in().map_err(|e| format!("cannot put our plug-in into it: {e}"))?;
+        }
+        Ok(())
+    }
+
+    /// Puts our plug-in where it looks for some, and makes a place for the ledger, which is its own user's alone.
+    fn put_in(&self) -> std::io::Result<()> {
+        DirBuilder::new().mode(0o700).create(self.ledgers())?;
+        let library = self.place("config").join("lib");
+        fs::create_dir_all(&library)?;
+        for jar in &self.install.plugin {
+            fs::copy(jar, library.join(jar.file_name().unwrap_or_default()))?;
+        }
+        Ok(())
+    }
+
+    /// Whether it has our plug-in, by which it can be watched from inside.
+    pub fn has_plugin(&self) -> bool {
+        !self.install.plugin.is_empty()
+    }
+
+    /// Where that keeps its ledger.
+    pub fn ledgers(&self) -> PathBuf {
+        self.place("ledgers")
     }
 
     fn place(&self, name: &str) -> PathBuf {
@@ -140,6 +179,9 @@ impl Server {
             for (option, place) in [("-basePath", "node"), ("-confPath", "config"), ("-dataPath", "data")] {
                 command.arg(option).arg(self.place(place));
             }
+        }
+        if self.has_plugin() {
+            command.env("PLIMSOLL_DIR", self.ledgers());
         }
         command.current_dir(self.directory.path()).stdin(Stdio::null());
         let file = |name: &str| File::create(self.place(name)).map_err(|e| format!("cannot write: {e}"));

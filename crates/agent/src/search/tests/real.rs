@@ -55,7 +55,7 @@ impl<A: Kind> Ground for Node<A> {
         };
         let settings: Vec<_> =
             settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
-        let server = match Private::start(A::PRODUCT, &settings).await {
+        let server = match Private::start(A::PRODUCT, &settings, false).await {
             Ok(server) => server,
             Err(error) if there_is_none(&error) => return None,
             Err(error) => panic!("{error}"),

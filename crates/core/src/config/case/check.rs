@@ -90,6 +90,10 @@ impl CaseFile {
             [(&["fill"][..], self.fill.0.is_empty()), (&["server", "grants"], self.server.grants.is_empty())];
         let site = site.into_iter().filter(|&(_, is_empty)| kind.is_site() && !is_empty);
         let site = site.map(|(path, _)| (path.to_vec(), format!("{kind} has nothing but pages; remove it")));
+        let has_none = !matches!(kind, ServerKind::OpenSearch | ServerKind::Solr);
+        let plugin = (has_none && self.server.plugin == Switch::Yes).then(|| {
+            (vec!["server", "plugin"], format!("there is no plug-in of ours for {kind}; remove it"))
+        });
         let fills = self.fill.0.iter().filter_map(|(name, fill)| {
             let why = match (most(&fill.line), fill.parameters.len()) {
                 (_, 10..) => "a line has nine parameters at most".to_owned(),
@@ -100,7 +104,7 @@ impl CaseFile {
             };
             Some((vec!["fill", name, "parameters"], why))
         });
-        wrong.chain(fills).chain(site).collect()
+        wrong.chain(fills).chain(site).chain(plugin).collect()
     }
 }
 

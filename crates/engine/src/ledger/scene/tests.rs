@@ -159,3 +159,31 @@ fn who_runs_on_no_thread_of_its_own_waits_for_a_processor_where_the_threads_do()
     // Of what they waited in 200 ms, half was since the last look.
     assert_eq!(pair.scene(110 * MS).resources[CPU as usize].delay_ns, 60 * MS);
 }
+
+#[test]
+fn a_heap_that_is_collected_stops_who_is_there_and_who_comes() {
+    let mut pair = Pair::new();
+    let writer = Rc::clone(&pair.writer);
+    writer.resource(Kind::Lock, 1, "heap").unwrap();
+    pair.scene(10 * MS);
+    assert_eq!(heap(&pair.look), None, "a lock of that name is none");
+    let resource = writer.resource(Kind::Memory, 1 << 30, "heap of another").unwrap();
+    let task = writer.begin(&Begin { flags: CANCELLABLE, started_ns: 10 * MS, ..Begin::default() }).unwrap();
+    writer.account(task, resource).unwrap().get(1_000, || 11 * MS);
+    let mut scene = pair.scene(30 * MS);
+    assert_eq!(heap(&pair.look), None);
+    let index = FIRST + u32::from(resource);
+    let came = [(7, Nanos(18 * MS)), (8, Nanos(25 * MS))];
+    let stopped_for = Stopped { now: Nanos(30 * MS), stood_ns: 15 * MS, came: &came, waited_ns: 3 };
+    stopped(&mut scene, index, &stopped_for);
+    let of_heap = scene.resources[index as usize];
+    assert_eq!((of_heap.gets, of_heap.slows, of_heap.delay_ns), (1_000, 1_000, 45 * MS), "three of them");
+    assert_eq!((scene.tasks.len(), scene.finished_ns), (3, 3));
+    let [_, first, second] = &scene.tasks[..] else { panic!("{scene:?}") };
+    assert!(first.request && !first.cancellable && first.id != second.id && first.started_ns == 18 * MS);
+    let waits: Vec<_> = scene.uses.iter().map(|used| (used.task, used.waiting_ns)).collect();
+    assert_eq!(waits, [(0, 0), (1, 12 * MS), (2, 5 * MS)]);
+    let mut quiet = pair.scene(40 * MS);
+    stopped(&mut quiet, index, &Stopped { stood_ns: 0, came: &[], waited_ns: 0, now: Nanos(40 * MS) });
+    assert_eq!(quiet.resources[index as usize].delay_ns, 0);
+}

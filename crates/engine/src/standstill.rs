@@ -1,14 +1,13 @@
-//! How a node on this host stands still to collect garbage, as the kernel of the host sees it.
+//! How a JVM on this host stands still to collect garbage, as the kernel of the host sees it.
 //!
-//! The node looks at its collectors once a second. But of a JVM's threads there are two that have a processor only while all others stand still:
-//! the one that stops them, and the first of those that collect meanwhile. One waits for the other, so what both ran is how long it stood
-//! still. The serial collector has no threads of its own, but collects on the one that stops the others. Those that collect beside the
-//! requests (ZGC, Shenandoah) have none of that name, and then what the node tells has to do.
+//! Of a JVM's threads there are two that have a processor only while all others stand still: the one that stops them, and the first of those
+//! that collect meanwhile. One waits for the other, so what both ran, or could have run, is how long it stood still. The serial collector has no
+//! threads of its own, but collects on the one that stops the others. Those that collect beside the requests (ZGC, Shenandoah) have none of
+//! that name, and stop the others for moments only.
 
 use plimsoll_core::Nanos;
 
 use crate::host::{self, Process};
-use crate::server::latency::Pauses;
 
 /// What the JVM calls the two. Those of its own threads are the first that it begins.
 const STOPS: &str = "VM Thread";
@@ -19,11 +18,27 @@ const MOST: usize = 256;
 #[derive(Debug)]
 pub struct Standstill {
     threads: Vec<Process>,
-    ran_ns: u64,
+    wanted_ns: u64,
     at: Nanos,
 }
 
+/// For how long it stood still since the last look, and how long that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stood {
+    /// So many ns.
+    pub stood_ns: u64,
+    /// Of so many.
+    pub in_ns: u64,
+}
+
 impl Standstill {
+    /// Of the JVM that is this process of this host, whatever collects there; nothing where it is none.
+    pub fn of(pid: u32, now: Nanos) -> Option<Standstill> {
+        let stops = host::thread_named(pid, STOPS, MOST)?;
+        let collects = host::thread_named(pid, COLLECTS, MOST);
+        Standstill::over(std::iter::once(stops).chain(collects).collect(), now)
+    }
+
     /// Of the process of this number whose JVM began at that time of day (seconds since 1970), and collects on threads of its own unless it is
     /// `serial`; nothing where there is none on this host, or it has no such threads.
     pub fn find(pid: u32, began_s: f64, serial: bool, now: Nanos) -> Option<Standstill> {
@@ -36,22 +51,26 @@ impl Standstill {
         if !serial {
             threads.push(host::thread_named(pid, COLLECTS, MOST)?);
         }
-        Some(Standstill { ran_ns: ran_ns(&threads)?, threads, at: now })
+        Standstill::over(threads, now)
     }
 
-    /// How it stood still since the last look; nothing where it is gone. How often is not seen: as often as it usually does by what it `told`, or
-    /// once.
-    pub fn look(&mut self, now: Nanos, told: Pauses) -> Option<Pauses> {
-        let ran_ns = ran_ns(&self.threads)?;
-        let stood_ns = ran_ns.saturating_sub(std::mem::replace(&mut self.ran_ns, ran_ns));
+    fn over(threads: Vec<Process>, now: Nanos) -> Option<Standstill> {
+        Some(Standstill { wanted_ns: wanted_ns(&threads)?, threads, at: now })
+    }
+
+    /// How it stood still since the last look; nothing where it is gone.
+    pub fn look(&mut self, now: Nanos) -> Option<Stood> {
+        let wanted_ns = wanted_ns(&self.threads)?;
+        let stood_ns = wanted_ns.saturating_sub(std::mem::replace(&mut self.wanted_ns, wanted_ns));
         let in_ns = now.since(std::mem::replace(&mut self.at, now)).0;
-        let usually = told.part * in_ns as f64 / told.each_ns.max(1) as f64;
-        Some(Pauses::of((usually as u64).max(1), stood_ns.min(in_ns), in_ns))
+        Some(Stood { stood_ns: stood_ns.min(in_ns), in_ns })
     }
 }
 
-fn ran_ns(threads: &[Process]) -> Option<u64> {
-    threads.iter().map(|&thread| host::ran_and_queued_ns(thread).map(|(ran_ns, _)| ran_ns)).sum()
+/// While one of them waits for a processor nobody else goes on, either.
+fn wanted_ns(threads: &[Process]) -> Option<u64> {
+    let wanted = |&thread: &Process| host::ran_and_queued_ns(thread).map(|(ran, queued)| ran + queued);
+    threads.iter().map(wanted).sum()
 }
 
 #[cfg(test)]
@@ -89,21 +108,16 @@ mod tests {
         assert!(find(began_s + 60.0).is_none(), "another process, of another host");
         let mut seen = find(began_s).unwrap();
 
-        let calm = seen.look(Nanos(10_000 * MS), Pauses::default()).unwrap();
-        assert!(calm.part < 0.01, "{calm:?}");
+        let calm = seen.look(Nanos(10_000 * MS)).unwrap();
+        assert!(calm.stood_ns < 100 * MS, "{calm:?}");
         for (tell, _) in [&stops, &collects] {
             tell.send(20_000_000).unwrap();
             is_done.recv().unwrap();
         }
-        let told = Pauses { part: 0.5, each_ns: MS };
-        let stood = seen.look(Nanos(10_004 * MS), told).unwrap();
-        assert_eq!(
-            stood,
-            Pauses { part: 1.0, each_ns: 2 * MS },
-            "all the time, and twice in 4 ms as it told"
-        );
-        let calm = seen.look(Nanos(20_000 * MS), told).unwrap();
-        assert!(calm.part < 0.01, "{calm:?}");
+        let stood = seen.look(Nanos(10_004 * MS)).unwrap();
+        assert_eq!(stood, Stood { stood_ns: 4 * MS, in_ns: 4 * MS }, "all the time");
+        let calm = seen.look(Nanos(20_000 * MS)).unwrap();
+        assert!(calm.stood_ns < 100 * MS, "{calm:?}");
 
         let end = |(tell, thread): (Sender<u64>, JoinHandle<()>)| {
             drop(tell);
@@ -112,7 +126,9 @@ mod tests {
         end(collects);
         assert!(find(began_s).is_none(), "it collects on threads of another name");
         assert!(Standstill::find(pid, began_s, true, Nanos::ZERO).is_some(), "it needs no others");
+        assert!(Standstill::of(pid, Nanos::ZERO).is_some_and(|of| of.threads.len() == 1));
         end(stops);
-        assert_eq!(seen.look(Nanos(20_100 * MS), told), None, "they are gone");
+        assert_eq!(seen.look(Nanos(20_100 * MS)), None, "they are gone");
+        assert!(Standstill::of(pid, Nanos::ZERO).is_none(), "that is no JVM");
     }
 }
