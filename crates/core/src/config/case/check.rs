@@ -90,10 +90,6 @@ impl CaseFile {
             [(&["fill"][..], self.fill.0.is_empty()), (&["server", "grants"], self.server.grants.is_empty())];
         let site = site.into_iter().filter(|&(_, is_empty)| kind.is_site() && !is_empty);
         let site = site.map(|(path, _)| (path.to_vec(), format!("{kind} has nothing but pages; remove it")));
-        let has_none = !matches!(kind, ServerKind::OpenSearch | ServerKind::Solr);
-        let plugin = (has_none && self.server.plugin == Switch::Yes).then(|| {
-            (vec!["server", "plugin"], format!("there is no plug-in of ours for {kind}; remove it"))
-        });
         let fills = self.fill.0.iter().filter_map(|(name, fill)| {
             let why = match (most(&fill.line), fill.parameters.len()) {
                 (_, 10..) => "a line has nine parameters at most".to_owned(),
@@ -104,7 +100,7 @@ impl CaseFile {
             };
             Some((vec!["fill", name, "parameters"], why))
         });
-        wrong.chain(fills).chain(site).chain(plugin).collect()
+        wrong.chain(fills).chain(site).collect()
     }
 }
 
@@ -146,6 +142,9 @@ impl Derived for Case {
                 &["remedy", "envoy"],
                 format!("an Envoy hands on HTTP, which a {kind} does not speak; remove it"),
             );
+        }
+        if file.server.plugin == Switch::Yes && !matches!(kind, ServerKind::OpenSearch | ServerKind::Solr) {
+            wrong(&["server", "plugin"], format!("there is no plug-in of ours for {kind}; remove it"));
         }
         if kind.speaks_http() {
             file.wrong_calls().into_iter().for_each(|(path, why)| wrong(&path, why));
@@ -209,6 +208,7 @@ mod tests {
             ("= 64M", "", "is not a line of a configuration"),
             ("memory = \"512MiB\", ", "", "`memory` is missing"),
             ("\"mariadb\"", "\"mysql\"", "unknown value"),
+            ("\"mariadb\"", "\"mariadb\"\nplugin = \"yes\"", "no plug-in of ours for mariadb; remove it"),
             ("culprit = \"backup\"", "slo = \"20s\"", "from \"1ms\" to \"10s\""),
             ("culprit = \"backup\"", "slo = \"0.5x\"", "write for example \"1.2x\""),
             ("culprit = \"backup\"", "slo = \"soon\"", "not a duration"),
