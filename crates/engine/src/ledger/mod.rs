@@ -22,7 +22,7 @@ use plimsoll_cancellation::decision::{Again, Outcome, State};
 use plimsoll_core::Nanos;
 use plimsoll_core::config::Mode;
 use plimsoll_ledger::control::{self, FromAgent, FromSdk, Outcome as Word};
-use plimsoll_ledger::layout::{BACKGROUND, MOST_RESOURCES};
+use plimsoll_ledger::layout::{BACKGROUND, Kind, MOST_RESOURCES};
 use plimsoll_ledger::{Ledger, Look, Refusal, Task};
 
 use crate::clock;
@@ -116,8 +116,10 @@ impl Book {
             self.asked = now;
             self.host.keep_recent(now);
             let pid = self.pid;
-            // Any thread may run a task of which it is not known; they are listed only while something is wrong.
-            let wander = self.exact && self.look.tasks.iter().any(|task| task.tid == 0);
+            // Any thread may run a task of which it is not known; they are listed only while something is wrong, and of nobody who accounts for
+            // processors: what is lost to them would be counted twice, and once as nobody's.
+            let accounts = self.look.resources.iter().any(|resource| resource.kind == Kind::Cpu);
+            let wander = self.exact && !accounts && self.look.tasks.iter().any(|task| task.tid == 0);
             let others = if wander { host::threads(pid, THREADS) } else { Vec::new() };
             let known = self.look.tasks.iter().map(|task| task.tid).filter(|&tid| tid != 0);
             let tids: BTreeSet<u32> = known.chain(others).take(THREADS).collect();

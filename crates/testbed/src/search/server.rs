@@ -1,5 +1,6 @@
 //! A private node as it comes, with a directory of its own that goes when it goes.
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::DirBuilderExt;
@@ -56,6 +57,9 @@ const SOLR: [(&str, &str); 4] = [
 /// What a Solr has search, as it comes and where our plug-in makes every query a task.
 const SEARCHES: &str = "\"solr.SearchHandler\"";
 const SEARCHES_AS_TASKS: &str = "\"io.plimsoll.solr.PlimsollSearchHandler\"";
+
+/// Our plug-in of an OpenSearch.
+const PLUGIN: &str = "io.plimsoll.opensearch.PlimsollPlugin";
 
 /// A running node. Dropping it ends it and removes its directory.
 ///
@@ -137,15 +141,29 @@ impl Server {
         Ok(())
     }
 
-    /// Puts our plug-in where it looks for some, and makes a place for the ledger, which is its own user's alone.
+    /// Makes a place for the ledger, which is its own user's alone, and puts our plug-in where a Solr looks for some.
     fn put_in(&self) -> std::io::Result<()> {
         DirBuilder::new().mode(0o700).create(self.ledgers())?;
+        if self.product != Product::Solr {
+            return Ok(());
+        }
         let library = self.place("config").join("lib");
         fs::create_dir_all(&library)?;
         for jar in &self.install.plugin {
             fs::copy(jar, library.join(jar.file_name().unwrap_or_default()))?;
         }
         Ok(())
+    }
+
+    /// All that it is started from. A plug-in of the runner's is found there, too.
+    fn class_path(&self) -> OsString {
+        let own = self.install.plugin.iter().filter(|_| self.product != Product::Solr);
+        let mut path = self.install.jars.clone();
+        own.for_each(|jar| {
+            path.push(":");
+            path.push(jar);
+        });
+        path
     }
 
     /// Whether it has our plug-in, by which it can be watched from inside.
@@ -166,7 +184,7 @@ impl Server {
         let facts = self.product.facts();
         let mut command = Command::new(&self.install.java);
         command.args([format!("-Xms{HEAP}"), format!("-Xmx{HEAP}")]).args(facts.options).args(&self.options);
-        command.arg("-cp").arg(&self.install.jars);
+        command.arg("-cp").arg(self.class_path());
         if self.product == Product::Solr {
             let home = self.place("config");
             command.arg(format!("-Dsolr.solr.home={}", home.display()));
@@ -178,6 +196,9 @@ impl Server {
             command.args([facts.class, "-numOfNode", "1", "-baseHttpPort", &(port - 1).to_string()]);
             for (option, place) in [("-basePath", "node"), ("-confPath", "config"), ("-dataPath", "data")] {
                 command.arg(option).arg(self.place(place));
+            }
+            if self.has_plugin() {
+                command.args(["-pluginTypes", PLUGIN]);
             }
         }
         if self.has_plugin() {
