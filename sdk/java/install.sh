@@ -1,22 +1,21 @@
 #!/usr/bin/env bash
-# Builds our plug-in of a search engine and puts it where that looks for it:
-#   ./install.sh solr DIRECTORY       two jars, into the directory `lib` of the home of a Solr
-#   ./install.sh opensearch HOME      by the node's own bin/opensearch-plugin
-# Without a place it goes where `plimsoll case run` looks for it.
+# Builds our plug-in of OpenSearch and has the node's own bin/opensearch-plugin install it:
+#   ./install.sh HOME      where the node lies, as in /usr/share/opensearch
+# Without a place its jars go where `plimsoll case run` looks for them.
 set -euo pipefail
 cd "$(dirname "$0")"
-usage() { sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-[ $# -ge 1 ] && [ $# -le 2 ] || usage
-product=$1
-case $product in solr | opensearch) ;; *) usage ;; esac
-. ./jdk.sh
-"${mvn[@]}" --quiet -DskipTests -pl "$product" -am package
-version=$(sed -n 's|^  <version>\(.*\)</version>|\1|p' pom.xml)
-built=$product/target/plimsoll-$product-$version
-if [ "$product" = opensearch ] && [ $# -eq 2 ]; then
-  exec "$2/bin/opensearch-plugin" install --batch "file://$PWD/$built.zip"
+if [ $# -gt 1 ] || { [ $# -eq 1 ] && [ ! -x "$1/bin/opensearch-plugin" ]; }; then
+  sed -n '2,4s/^# \{0,1\}//p' "$0" >&2
+  exit 2
 fi
-place=${2:-${XDG_CACHE_HOME:-$HOME/.cache}/plimsoll/plugins/$product}
+. ./jdk.sh
+"${mvn[@]}" --quiet -DskipTests -pl opensearch -am package
+version=$(sed -n 's|^  <version>\(.*\)</version>|\1|p' pom.xml)
+built=opensearch/target/plimsoll-opensearch-$version
+if [ $# -eq 1 ]; then
+  exec "$1/bin/opensearch-plugin" install --batch "file://$PWD/$built.zip"
+fi
+place=${XDG_CACHE_HOME:-$HOME/.cache}/plimsoll/plugins/opensearch
 mkdir -p "$place"
 cp "core/target/plimsoll-$version.jar" "$built.jar" "$place"
-echo "installed plimsoll-$product $version in $place"
+echo "installed plimsoll-opensearch $version in $place"

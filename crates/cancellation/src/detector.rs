@@ -7,9 +7,6 @@
 //! Where clients are few, all of them soon wait behind that lock: no further request becomes late, and none ends. So those that became late
 //! since an objective was missed, or since requests ceased to end in time, count for as long as they run. So do those that became late before,
 //! one after the other, where they wait for something: a report that only takes long does not.
-//!
-//! Where of many culprits the last few are left, few requests are late, and of a small sample that may be chance. So once somebody was ended the
-//! objectives are held to a larger one, too: who is late then, and goes on being late, is so because of somebody.
 
 use plimsoll_core::{Nanos, Slo, Statistic};
 
@@ -21,8 +18,6 @@ use crate::scene::{Scene, Task};
 /// How long throughput must last to be remembered, and how long it is.
 const LASTING: Nanos = Nanos::from_secs(2);
 const MEMORY: Nanos = Nanos::from_secs(60);
-/// How long what happened counts once somebody was ended.
-const LARGER: Nanos = Nanos::from_secs(2);
 /// More than this, times the highest throughput, is more than before.
 const RISE: f64 = 1.1;
 /// So many standard deviations are no chance; and so many requests are, whatever the deviation says of so few.
@@ -37,8 +32,6 @@ struct Limit {
     allowed: f64,
     /// All requests, late ones.
     seen: Pair,
-    /// The same over [`LARGER`], since what somebody did who was ended has been over.
-    after: Pair,
     /// Since when it is missed.
     since: Option<Nanos>,
     /// When requests last ended in time.
@@ -49,19 +42,11 @@ struct Limit {
 
 impl Limit {
     fn new(limit: Nanos, allowed: f64) -> Limit {
-        Limit {
-            limit,
-            allowed,
-            seen: Pair::default(),
-            after: Pair::default(),
-            since: None,
-            flowed: None,
-            stuck: 0.0,
-        }
+        Limit { limit, allowed, seen: Pair::default(), since: None, flowed: None, stuck: 0.0 }
     }
 
-    /// `usual_per_s` is how many requests end a second; `after` whether somebody was ended of late, and what that one did is over.
-    fn look(&mut self, now: Nanos, elapsed: Nanos, scene: &Scene, usual_per_s: f64, after: bool) {
+    /// `usual_per_s` is how many requests end a second.
+    fn look(&mut self, now: Nanos, elapsed: Nanos, scene: &Scene, usual_per_s: f64) {
         let (mut all, mut late) = (0.0, 0.0);
         for &(latency_ns, count) in &scene.finished {
             match latency_ns.checked_sub(self.limit.0) {
@@ -99,12 +84,7 @@ impl Limit {
         } else {
             0.0
         };
-        let (all, late) = (all + became_late, late + became_late);
-        self.seen.add(fading::factor(elapsed, SPAN), all, late);
-        match after {
-            true => self.after.add(fading::factor(elapsed, LARGER), all, late),
-            false => self.after = Pair::default(),
-        }
+        self.seen.add(fading::factor(elapsed, SPAN), all + became_late, late + became_late);
         self.since = self.is_missed().then(|| self.since.unwrap_or(now));
     }
 
@@ -114,11 +94,7 @@ impl Limit {
     }
 
     fn is_missed(&self) -> bool {
-        self.is_no_chance(self.counted()) || self.is_no_chance((self.after.amount, self.after.count))
-    }
-
-    /// Whether so many late ones of so many are more than chance makes late.
-    fn is_no_chance(&self, (late, all): (f64, f64)) -> bool {
+        let (late, all) = self.counted();
         let expected = self.allowed * all;
         late > expected + DEVIATIONS * expected.sqrt() + FEW
     }
@@ -131,8 +107,7 @@ impl Limit {
     }
 
     fn late(&self) -> Late {
-        let now = self.counted();
-        let (late, all) = if self.is_no_chance(now) { now } else { (self.after.amount, self.after.count) };
+        let (late, all) = self.counted();
         Late { limit: self.limit, allowed: self.allowed, share: late / all.max(1.0) }
     }
 }
@@ -184,11 +159,10 @@ impl Detector {
         }
     }
 
-    /// Takes in what happened in the last `elapsed`, which is not zero; `after` says whether somebody was ended of late, and what that one did is
-    /// over.
-    pub fn look(&mut self, now: Nanos, elapsed: Nanos, scene: &Scene, after: bool) {
+    /// Takes in what happened in the last `elapsed`, which is not zero.
+    pub fn look(&mut self, now: Nanos, elapsed: Nanos, scene: &Scene) {
         for limit in self.limits.iter_mut().chain(&mut self.early) {
-            limit.look(now, elapsed, scene, self.highest_per_s, after);
+            limit.look(now, elapsed, scene, self.highest_per_s);
         }
         let factor = fading::factor(elapsed, SPAN);
         let finished = scene.completions() as f64;
@@ -255,7 +229,7 @@ mod tests {
     fn finish(detector: &mut Detector, looks: std::ops::Range<u64>, latencies_ms: &[u64]) {
         for look in looks {
             let finished: Vec<_> = latencies_ms.iter().map(|ms| (ms * 1_000_000, 1)).collect();
-            detector.look(at_ms(20 * look), LOOK, &Scene { finished, ..Scene::default() }, false);
+            detector.look(at_ms(20 * look), LOOK, &Scene { finished, ..Scene::default() });
         }
     }
 
@@ -266,25 +240,6 @@ mod tests {
         assert!(detector.missed().is_none() && !detector.may_soon_miss());
         finish(&mut detector, 100..101, &[5, 5, 70]);
         assert!(detector.missed().is_none(), "one that is late is chance");
-    }
-
-    #[test]
-    fn a_few_that_go_on_being_late_are_no_chance_once_somebody_was_ended() {
-        // A hundred requests a second, of which each thirteenth is late.
-        let missed_at = |after: bool, late_each: u64| {
-            let mut detector = p99(50);
-            finish(&mut detector, 1..100, &[5; 2]);
-            (100..400u64).find(|look| {
-                let of =
-                    |i: u64| if (2 * look + i).is_multiple_of(late_each) { 70_000_000 } else { 5_000_000 };
-                let unseen = (0..2).map(|i| (of(i), 1)).collect();
-                detector.look(at_ms(20 * look), LOOK, &Scene { unseen, ..Scene::default() }, after);
-                detector.missed().is_some()
-            })
-        };
-        assert_eq!(missed_at(false, 13), None);
-        assert!(missed_at(true, 13).is_some_and(|look| look < 175), "{:?}", missed_at(true, 13));
-        assert_eq!(missed_at(true, 80), None, "so many may be");
     }
 
     #[test]
@@ -308,7 +263,7 @@ mod tests {
                     true => Scene { finished: [ended, late].concat(), ..Scene::default() },
                     false => Scene { finished: ended, unseen: late, ..Scene::default() },
                 };
-                detector.look(at_ms(20 * look), LOOK, &scene, false);
+                detector.look(at_ms(20 * look), LOOK, &scene);
             }
             detector.missed()
         };
@@ -324,7 +279,7 @@ mod tests {
         let mut missed_at = None;
         for look in 100..115u64 {
             let tasks = (100..look).flat_map(|l| (0..10).map(move |i| request(l * 10 + i, 20 * l))).collect();
-            detector.look(at_ms(20 * look), LOOK, &Scene { tasks, ..Scene::default() }, false);
+            detector.look(at_ms(20 * look), LOOK, &Scene { tasks, ..Scene::default() });
             if detector.missed().is_some() && missed_at.is_none() {
                 missed_at = Some(20 * look);
             }
@@ -345,7 +300,7 @@ mod tests {
         };
         for look in 100..500u64 {
             let (now, scene) = stuck(look);
-            detector.look(now, LOOK, &scene, false);
+            detector.look(now, LOOK, &scene);
             assert_eq!(detector.missed().is_some(), look >= 103, "{look}");
         }
         // They are let go, and the report runs on.
@@ -353,7 +308,7 @@ mod tests {
             let (now, mut scene) = stuck(look);
             scene.tasks.retain(|task| task.id >= 8);
             scene.finished = vec![(5_000_000, 10)];
-            detector.look(now, LOOK, &scene, false);
+            detector.look(now, LOOK, &scene);
         }
         assert!(detector.missed().is_none(), "{detector:?}");
     }
@@ -366,7 +321,7 @@ mod tests {
         let mut missed_at = None;
         for look in 100..300u64 {
             let tasks = (0..3).map(|i| request(i, 2_000)).collect();
-            detector.look(at_ms(20 * look), LOOK, &Scene { tasks, ..Scene::default() }, false);
+            detector.look(at_ms(20 * look), LOOK, &Scene { tasks, ..Scene::default() });
             if detector.missed().is_some() && missed_at.is_none() {
                 missed_at = Some(20 * look);
             }
@@ -394,7 +349,7 @@ mod tests {
                     Use { task: index as u32, waiting_ns, ..Use::default() }
                 };
                 let uses = tasks.iter().enumerate().map(wait).collect();
-                detector.look(at_ms(ms), LOOK, &Scene { tasks, uses, finished, ..Scene::default() }, false);
+                detector.look(at_ms(ms), LOOK, &Scene { tasks, uses, finished, ..Scene::default() });
                 if detector.missed().is_some() && missed_at.is_none() {
                     missed_at = Some(ms);
                 }
@@ -414,12 +369,7 @@ mod tests {
         for look in 1..3_000u64 {
             let begun =
                 (0..3).map(|i| request(i, 100 + 1_000 * i)).filter(|r| r.started_ns <= at_ms(20 * look).0);
-            detector.look(
-                at_ms(20 * look),
-                LOOK,
-                &Scene { tasks: begun.collect(), ..Scene::default() },
-                false,
-            );
+            detector.look(at_ms(20 * look), LOOK, &Scene { tasks: begun.collect(), ..Scene::default() });
             assert!(detector.missed().is_none(), "{look}");
         }
     }

@@ -30,8 +30,6 @@ const TAKES_EFFECT: Nanos = Nanos::from_millis(250);
 /// come meanwhile.
 const AFTERMATH: Nanos = Nanos::from_millis(500);
 const LONGEST_AFTERMATH: Nanos = Nanos::from_secs(2);
-/// For how long after the end of the last one objectives are held to a larger sample: others may have come with it.
-const WATCHED: Nanos = Nanos::from_secs(10);
 /// How long stamps stay exact after the last suspicion.
 const LINGER: Nanos = Nanos::from_secs(2);
 /// What is not there for so long is forgotten.
@@ -158,7 +156,7 @@ impl Reliever {
         if elapsed == Nanos::ZERO {
             return &self.decision;
         }
-        self.detector.look(now, elapsed, scene, self.is_after_an_end(now));
+        self.detector.look(now, elapsed, scene);
         self.contention.look(now, elapsed, scene);
         self.budget.look(elapsed, scene.completions());
         let missed = self.detector.missed();
@@ -203,13 +201,6 @@ impl Reliever {
     /// Whether somebody was told to end of whom it is not seen yet that it has: a look that shows it lets the next one be chosen.
     pub fn awaits_an_end(&self) -> bool {
         self.endings.iter().any(|ending| ending.takes_effect(self.last))
-    }
-
-    /// Whether somebody was ended of late, and nobody so lately that it may be why requests are late.
-    fn is_after_an_end(&self, now: Nanos) -> bool {
-        let last = self.endings.iter().filter(|ending| !ending.failed).map(|ending| ending.seen).max();
-        let goes_on = self.endings.iter().any(|ending| !ending.is_gone() && !ending.failed);
-        !goes_on && last.is_some_and(|last| (AFTERMATH..WATCHED).contains(&now.since(last)))
     }
 
     /// What became of a cancellation.

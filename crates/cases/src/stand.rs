@@ -64,8 +64,8 @@ impl Stand {
             ServerKind::Postgres => postgres::Server::is_there(&postgres::Options::default()),
             ServerKind::MariaDb => mariadb::Server::is_there(&mariadb::Options::default()),
             ServerKind::OpenSearch => search::Server::is_there(Product::OpenSearch, has_plugin(server)),
-            ServerKind::Elasticsearch => search::Server::is_there(Product::Elasticsearch, has_plugin(server)),
-            ServerKind::Solr => search::Server::is_there(Product::Solr, has_plugin(server)),
+            ServerKind::Elasticsearch => search::Server::is_there(Product::Elasticsearch, false),
+            ServerKind::Solr => search::Server::is_there(Product::Solr, false),
             ServerKind::Httpd => Site::is_there(Php::Httpd),
             ServerKind::PhpFpm => Site::is_there(Php::Fpm),
             ServerKind::Etcd => etcd::Server::is_there(),
@@ -125,15 +125,16 @@ impl Stand {
                 Ok(Stand::MariaDb(stand))
             }
             ServerKind::OpenSearch => {
-                let stand = Stand::search(Product::OpenSearch, settings, case, watches).await?;
+                let stand =
+                    Stand::search(Product::OpenSearch, settings, case, watches && has_plugin(server)).await?;
                 Ok(Stand::Search(stand, Front::Nobody))
             }
             ServerKind::Elasticsearch => {
-                let stand = Stand::search(Product::Elasticsearch, settings, case, watches).await?;
+                let stand = Stand::search(Product::Elasticsearch, settings, case, false).await?;
                 Ok(Stand::Search(stand, Front::Nobody))
             }
             ServerKind::Solr => {
-                let stand = Stand::search(Product::Solr, settings, case, watches).await?;
+                let stand = Stand::search(Product::Solr, settings, case, false).await?;
                 Ok(Stand::Solr(stand, Front::Nobody))
             }
             ServerKind::Httpd => Stand::site(Php::Httpd, settings, case),
@@ -155,9 +156,8 @@ impl Stand {
         product: Product,
         settings: Vec<(String, String)>,
         case: &CaseFile,
-        watches: bool,
+        with_plugin: bool,
     ) -> Result<search::Server, String> {
-        let with_plugin = watches && has_plugin(&case.server);
         let stand = search::Server::start(product, &settings, with_plugin).await?;
         fill(&stand.http(), case).await?;
         // What was filled is there for who searches, and written, now.
@@ -262,20 +262,17 @@ impl Stand {
 
     /// Where the ledger is that our plug-in keeps of it, if that is in it.
     fn ledgers(&self) -> Option<PathBuf> {
-        let (Stand::Search(server, _) | Stand::Solr(server, _)) = self else { return None };
+        let Stand::Search(server, _) = self else { return None };
         server.has_plugin().then(|| server.ledgers())
     }
 
-    /// Puts a sentry in front of a Solr without our plug-in, which knows who is there and is asked by who watches: from now on clients ask
-    /// that. Of no other server that an agent watches does it want one.
+    /// Puts a sentry in front of a Solr, which knows who is there and is asked by who watches: from now on clients ask that. Of no other server
+    /// that an agent watches does it want one.
     ///
     /// # Errors
     /// Where it does not start.
     pub fn put_sentry_before(&mut self, case: &CaseFile, program: &Path) -> Result<(), String> {
         let Stand::Solr(server, front) = self else { return Ok(()) };
-        if server.has_plugin() {
-            return Ok(());
-        }
         let threads = case.server.settings.iter().find(|it| it.name == "-Dsolr.jetty.threads.max");
         let threads: Option<u32> = threads.and_then(|threads| threads.value.parse().ok());
         let workers = threads.map_or(MANY, |threads| threads.saturating_sub(SPARE).max(1));
@@ -300,7 +297,7 @@ impl Stand {
                 ("mariadb", format!("dsn = \"{dsn}\"\nescalate = \"{escalate}\""))
             }
             // The name that our plug-in keeps its ledger under.
-            Stand::Search(server, _) | Stand::Solr(server, _) if server.has_plugin() => {
+            Stand::Search(server, _) if server.has_plugin() => {
                 return format!("[app.{}]\nslo = {slo}\n", case.server.kind);
             }
             Stand::Search(server, _) | Stand::Solr(server, _) => {

@@ -52,7 +52,7 @@ table! {
         kind: ServerKind,
         /// Lines of its configuration, as in "innodb_buffer_pool_size = 64M".
         settings: Vec<Setting> = [],
-        /// Whether the agent watches it from inside, by our plug-in of an OpenSearch or a Solr, which is in it then and in no other run.
+        /// Whether the agent watches it from inside, by our plug-in of an OpenSearch, which is in it then and in no other run.
         plugin: Switch = "no",
         /// Statements by which its tables are made and filled, as the application whose they are. To a server that speaks HTTP, here as
         /// below, requests: "METHOD PATH BODY"; of a web site, its pages: "PUT /page.php <?php ...". To an etcd, "fill item- 100000 size=200".

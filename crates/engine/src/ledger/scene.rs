@@ -24,6 +24,9 @@ const MOST_NS: u64 = 1 << 55;
 /// The resource of a ledger that is a heap with a collector.
 const HEAP: &str = "heap";
 
+/// About how long a collector takes to go through all that it has to, in ns; only how that is shared matters.
+const COLLECTION_NS: f64 = 1e8;
+
 /// The heap among the scene's resources, if the ledger has one.
 pub fn heap(look: &Look) -> Option<u32> {
     let is_heap = |resource: &&plimsoll_ledger::Resource| {
@@ -47,8 +50,15 @@ pub struct Stopped<'a> {
 /// What is allocated has to be collected sooner or later, and all who are there wait for that; those who have come meanwhile, too.
 pub fn stopped(scene: &mut Scene, heap: u32, stopped: &Stopped<'_>) {
     let there = (scene.tasks.len() + stopped.came.len()) as u64;
+    // Nobody allocates meanwhile. What is held is gone through, so those take the collector's work who hold most.
+    let mut collected = 0_u64;
+    for used in scene.uses.iter_mut().filter(|used| used.resource == heap) {
+        let part = (used.held as f64 * stopped.stood_ns as f64 / COLLECTION_NS) as u64;
+        used.recent = used.recent.saturating_add(part).min(MOST_NS);
+        collected = collected.saturating_add(part);
+    }
     let resource = &mut scene.resources[heap as usize];
-    resource.gets = resource.gets.max(u64::from(stopped.stood_ns > 0));
+    resource.gets = resource.gets.saturating_add(collected).max(u64::from(stopped.stood_ns > 0)).min(MOST_NS);
     resource.slows = resource.gets;
     resource.delay_ns = resource.delay_ns.saturating_add(stopped.stood_ns.saturating_mul(there)).min(MOST_NS);
     scene.finished_ns = scene.finished_ns.saturating_add(stopped.waited_ns).min(MOST_NS);

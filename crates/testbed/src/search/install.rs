@@ -63,7 +63,7 @@ impl Product {
                 file: "solr",
                 jars: ["org.apache.solr", "solr-test-framework", "9.8.1"],
                 class: "Solr.java",
-                javas: 11..=99,
+                javas: 11..=21,
                 options: &[],
                 variable: "PLIMSOLL_SOLR",
             },
@@ -142,8 +142,8 @@ fn plugin(facts: &Facts) -> Result<Vec<PathBuf>, String> {
     let jars: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|it| it == "jar")).collect();
     if jars.is_empty() {
         return Err(format!(
-            "there is no plug-in of ours for {} on this machine: build it with `sdk/java/install.sh {}`, or say in {variable} in which directory its jars are",
-            facts.name, facts.file
+            "there is no plug-in of ours for {} on this machine: build it with `sdk/java/install.sh`, or say in {variable} in which directory its jars are",
+            facts.name
         ));
     }
     Ok(jars)

@@ -54,10 +54,6 @@ const SOLR: [(&str, &str); 4] = [
     ("configsets/_default/conf/managed-schema.xml", include_str!("solr/managed-schema.xml")),
 ];
 
-/// What a Solr has search, as it comes and where our plug-in makes every query a task.
-const SEARCHES: &str = "\"solr.SearchHandler\"";
-const SEARCHES_AS_TASKS: &str = "\"io.plimsoll.solr.PlimsollSearchHandler\"";
-
 /// Our plug-in of an OpenSearch.
 const PLUGIN: &str = "io.plimsoll.opensearch.PlimsollPlugin";
 
@@ -127,42 +123,23 @@ impl Server {
         files.iter().try_for_each(|(name, text)| {
             let file = self.place("config").join(name);
             let directory = file.parent().map_or(Ok(()), fs::create_dir_all);
-            let text = if self.has_plugin() {
-                text.replace(SEARCHES, SEARCHES_AS_TASKS)
-            } else {
-                (*text).to_owned()
-            };
             let written = directory.and_then(|()| fs::write(&file, text));
             written.map_err(|e| format!("cannot write {}: {e}", file.display()))
         })?;
         if self.has_plugin() {
-            self.put_in().map_err(|e| format!("cannot put our plug-in into it: {e}"))?;
-        }
-        Ok(())
-    }
-
-    /// Makes a place for the ledger, which is its own user's alone, and puts our plug-in where a Solr looks for some.
-    fn put_in(&self) -> std::io::Result<()> {
-        DirBuilder::new().mode(0o700).create(self.ledgers())?;
-        if self.product != Product::Solr {
-            return Ok(());
-        }
-        let library = self.place("config").join("lib");
-        fs::create_dir_all(&library)?;
-        for jar in &self.install.plugin {
-            fs::copy(jar, library.join(jar.file_name().unwrap_or_default()))?;
+            let made = DirBuilder::new().mode(0o700).create(self.ledgers());
+            made.map_err(|e| format!("cannot make a place for its ledger: {e}"))?;
         }
         Ok(())
     }
 
     /// All that it is started from. A plug-in of the runner's is found there, too.
     fn class_path(&self) -> OsString {
-        let own = self.install.plugin.iter().filter(|_| self.product != Product::Solr);
         let mut path = self.install.jars.clone();
-        own.for_each(|jar| {
+        for jar in &self.install.plugin {
             path.push(":");
             path.push(jar);
-        });
+        }
         path
     }
 

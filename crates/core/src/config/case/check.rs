@@ -143,7 +143,7 @@ impl Derived for Case {
                 format!("an Envoy hands on HTTP, which a {kind} does not speak; remove it"),
             );
         }
-        if file.server.plugin == Switch::Yes && !matches!(kind, ServerKind::OpenSearch | ServerKind::Solr) {
+        if file.server.plugin == Switch::Yes && kind != ServerKind::OpenSearch {
             wrong(&["server", "plugin"], format!("there is no plug-in of ours for {kind}; remove it"));
         }
         if kind.speaks_http() {

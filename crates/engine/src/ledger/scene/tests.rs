@@ -177,7 +177,8 @@ fn a_heap_that_is_collected_stops_who_is_there_and_who_comes() {
     let stopped_for = Stopped { now: Nanos(30 * MS), stood_ns: 15 * MS, came: &came, waited_ns: 3 };
     stopped(&mut scene, index, &stopped_for);
     let of_heap = scene.resources[index as usize];
-    assert_eq!((of_heap.gets, of_heap.slows, of_heap.delay_ns), (1_000, 1_000, 45 * MS), "three of them");
+    assert_eq!((of_heap.gets, of_heap.slows, of_heap.delay_ns), (1_150, 1_150, 45 * MS), "three of them");
+    assert_eq!(scene.uses[0].recent, 1_150, "what it holds is gone through once in 100 ms");
     assert_eq!((scene.tasks.len(), scene.finished_ns), (3, 3));
     let [_, first, second] = &scene.tasks[..] else { panic!("{scene:?}") };
     assert!(first.request && !first.cancellable && first.id != second.id && first.started_ns == 18 * MS);
@@ -185,5 +186,5 @@ fn a_heap_that_is_collected_stops_who_is_there_and_who_comes() {
     assert_eq!(waits, [(0, 0), (1, 12 * MS), (2, 5 * MS)]);
     let mut quiet = pair.scene(40 * MS);
     stopped(&mut quiet, index, &Stopped { stood_ns: 0, came: &[], waited_ns: 0, now: Nanos(40 * MS) });
-    assert_eq!(quiet.resources[index as usize].delay_ns, 0);
+    assert_eq!((quiet.resources[index as usize].delay_ns, quiet.resources[index as usize].gets), (0, 0));
 }

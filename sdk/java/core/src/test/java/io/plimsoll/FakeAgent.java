@@ -19,7 +19,7 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
 /** The agent's end of the control connection, as a test wants it. One connection at a time. */
-public final class FakeAgent implements AutoCloseable {
+final class FakeAgent implements AutoCloseable {
     /** Longer than anything takes, so that waiting this long is failing. */
     static final long PATIENCE_S = 20;
 
@@ -29,7 +29,7 @@ public final class FakeAgent implements AutoCloseable {
     private final BlockingQueue<String> lines = new LinkedBlockingQueue<>();
     private SocketChannel connection;
 
-    public FakeAgent(Path directory) throws IOException {
+    FakeAgent(Path directory) throws IOException {
         socket = directory.resolve("agent.sock");
         Files.deleteIfExists(socket);
         server = ServerSocketChannel.open(StandardProtocolFamily.UNIX).bind(UnixDomainSocketAddress.of(socket));
@@ -62,18 +62,18 @@ public final class FakeAgent implements AutoCloseable {
         return next();
     }
 
-    public void welcome() throws Exception {
+    void welcome() throws Exception {
         hello();
         send("welcome 1 enforce");
     }
 
-    public String next() throws InterruptedException {
+    String next() throws InterruptedException {
         String line = lines.poll(PATIENCE_S, TimeUnit.SECONDS);
         assertNotNull(line, "the application says nothing");
         return line;
     }
 
-    public void expect(String line) throws InterruptedException {
+    void expect(String line) throws InterruptedException {
         assertEquals(line, next());
     }
 
@@ -85,7 +85,7 @@ public final class FakeAgent implements AutoCloseable {
     }
 
     /** Asks for a cancellation. */
-    public void cancel(long id, Task task, String why) throws IOException {
+    void cancel(long id, Task task, String why) throws IOException {
         send("cancel " + id + " " + task.record + " " + task.turn + " 0 " + why);
     }
 
