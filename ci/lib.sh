@@ -112,13 +112,14 @@ install_otel() { ci/otel/telemetry.py install; }
 have_training() { ci/training.sh check; }
 install_training() { ci/training.sh install; }
 # By the release build, which knows where they belong and how to get them.
-have_search() { ! ./target/release/plimsoll case list 2>&1 >/dev/null | grep -E 'there is no (OpenSearch|Elasticsearch|Solr|Java)'; }
+have_search() { ! ./target/release/plimsoll case list 2>&1 >/dev/null | grep -E 'there is no (OpenSearch|Elasticsearch|Solr|Java|plug-in)'; }
 install_search() {
   command -v mvn >/dev/null || ci/sdk.sh install || return
   local command
   ./target/release/plimsoll case list 2>&1 >/dev/null | sed -n 's/.*: get it with `\(mkdir .*\)`, or say in .*/\1/p' | while read -r command; do
     bash -c "$command" || bash -c "$command" || return
   done
+  sdk/java/install.sh
 }
 have_sdks() { ci/sdk.sh check; }
 install_sdks() { ci/sdk.sh install; }
@@ -191,9 +192,10 @@ httpd_module() {
 }
 
 # cases light|heavy: every case of that kind, in its quick form, with the agent; that of the module for httpd, which is a heavy one, among the light
-# ones where it was built. Fails where the agent ends another than the culprit, task or request, or does not end that one, or where requests are dropped.
+# ones where it was built, and our plug-in of OpenSearch is built of these sources. Fails where the agent ends another than the culprit, task or request, or does not end that one, or where requests are dropped.
 cases() {
   local name names code=0
+  [ "$1" = light ] || sdk/java/install.sh || return
   names=$(./target/release/plimsoll case list --json | python3 -c 'import json, sys
 kind, module = sys.argv[1] == "heavy", sys.argv[2]
 print(*(c["case"] for c in json.load(sys.stdin)["cases"] if (c["heavy"] and c["case"] != module) == kind))' "$1" "${PLIMSOLL_HTTPD_MODULE:+c9}")
