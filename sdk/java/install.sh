@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 if [ $# -gt 1 ] || { [ $# -eq 1 ] && [ ! -x "$1/bin/opensearch-plugin" ]; }; then
-  sed -n '2,4s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,4s/^# \{0,1\}//p' install.sh >&2
   exit 2
 fi
 . ./jdk.sh
