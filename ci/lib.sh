@@ -112,14 +112,13 @@ install_otel() { ci/otel/telemetry.py install; }
 have_training() { ci/training.sh check; }
 install_training() { ci/training.sh install; }
 # By the release build, which knows where they belong and how to get them.
-have_search() { ! ./target/release/plimsoll case list 2>&1 >/dev/null | grep -E 'there is no (OpenSearch|Elasticsearch|Solr|Java|plug-in)'; }
+have_search() { ! ./target/release/plimsoll case list 2>&1 >/dev/null | grep -E 'there is no (OpenSearch|Elasticsearch|Solr|Java)'; }
 install_search() {
   command -v mvn >/dev/null || ci/sdk.sh install || return
   local command
   ./target/release/plimsoll case list 2>&1 >/dev/null | sed -n 's/.*: get it with `\(mkdir .*\)`, or say in .*/\1/p' | while read -r command; do
     bash -c "$command" || bash -c "$command" || return
   done
-  sdk/java/install.sh
 }
 have_sdks() { ci/sdk.sh check; }
 install_sdks() { ci/sdk.sh install; }

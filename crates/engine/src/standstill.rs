@@ -23,7 +23,7 @@ pub struct Standstill {
 }
 
 /// For how long it stood still since the last look, and how long that is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stood {
     /// So many ns.
     pub stood_ns: u64,
@@ -36,26 +36,18 @@ impl Standstill {
     pub fn of(pid: u32, now: Nanos) -> Option<Standstill> {
         let stops = host::thread_named(pid, STOPS, MOST)?;
         let collects = host::thread_named(pid, COLLECTS, MOST);
-        Standstill::over(std::iter::once(stops).chain(collects).collect(), now)
+        let threads: Vec<Process> = std::iter::once(stops).chain(collects).collect();
+        Some(Standstill { wanted_ns: wanted_ns(&threads)?, threads, at: now })
     }
 
     /// Of the process of this number whose JVM began at that time of day (seconds since 1970), and collects on threads of its own unless it is
     /// `serial`; nothing where there is none on this host, or it has no such threads.
     pub fn find(pid: u32, began_s: f64, serial: bool, now: Nanos) -> Option<Standstill> {
-        let stops = host::thread_named(pid, STOPS, MOST)?;
         // The process itself may have begun long before: as a script that found out how to start it.
-        if !host::began(stops, began_s) {
-            return None;
-        }
-        let mut threads = vec![stops];
-        if !serial {
-            threads.push(host::thread_named(pid, COLLECTS, MOST)?);
-        }
-        Standstill::over(threads, now)
-    }
-
-    fn over(threads: Vec<Process>, now: Nanos) -> Option<Standstill> {
-        Some(Standstill { wanted_ns: wanted_ns(&threads)?, threads, at: now })
+        let is_it = |found: &Standstill| {
+            host::began(found.threads[0], began_s) && (serial || found.threads.len() > 1)
+        };
+        Standstill::of(pid, now).filter(is_it)
     }
 
     /// How it stood still since the last look; nothing where it is gone.

@@ -29,7 +29,7 @@ use crate::clock;
 use crate::event::{About, rounded};
 use crate::host::{self, Host, Process};
 use crate::source::{Sent, Source, Trouble, Words};
-use crate::standstill::Standstill;
+use crate::standstill::{Standstill, Stood};
 
 use self::port::Port;
 use self::scene::{Books, FIRST, Stopped, Threads};
@@ -137,12 +137,10 @@ impl Book {
     fn stand_still(&mut self, now: Nanos, heap: u32, scene: &mut Scene) {
         let pid = self.pid;
         let Some(seen) = self.standstill.get_or_insert_with(|| Standstill::of(pid, now)) else { return };
-        let stood = seen.look(now).filter(|stood| stood.in_ns > 0);
-        let stood_ns =
-            stood.map_or(0.0, |it| it.stood_ns as f64 / it.in_ns as f64 * self.look.since_ns as f64);
-        self.unread.look(now, self.look.since_ns, stood_ns as u64, self.look.window.completed);
+        let Stood { stood_ns, in_ns } = seen.look(now).unwrap_or_default();
+        self.unread.look(now, in_ns, stood_ns, self.look.window.completed);
         let Unread { came, waited_ns, .. } = &self.unread;
-        scene::stopped(scene, heap, &Stopped { now, stood_ns: stood_ns as u64, came, waited_ns: *waited_ns });
+        scene::stopped(scene, heap, &Stopped { now, stood_ns, came, waited_ns: *waited_ns });
     }
 
     fn task(&self, id: u64) -> Option<&Task> {

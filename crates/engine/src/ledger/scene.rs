@@ -27,6 +27,9 @@ const HEAP: &str = "heap";
 /// About how long a collector takes to go through all that it has to, in ns; only how that is shared matters.
 const COLLECTION_NS: f64 = 1e8;
 
+/// What marks the number of a request that has no record; of one that has, it is the highest bit of the turn, which only grows from zero.
+const UNREAD: u64 = 1 << 63;
+
 /// The heap among the scene's resources, if the ledger has one.
 pub fn heap(look: &Look) -> Option<u32> {
     let is_heap = |resource: &&plimsoll_ledger::Resource| {
@@ -79,9 +82,6 @@ pub fn stopped(scene: &mut Scene, heap: u32, stopped: &Stopped<'_>) {
         scene.uses.push(scene::Use { task, resource: heap, waiting_ns, ..scene::Use::default() });
     }
 }
-
-/// What marks the number of a request that has no record; of one that has, it is the highest bit of the turn, which only grows from zero.
-const UNREAD: u64 = 1 << 63;
 
 /// The number of a task, from its record and its turn: never used twice, since turns only grow.
 pub fn id(index: u32, turn: u64) -> u64 {

@@ -105,8 +105,10 @@ public final class PlimsollPlugin extends Plugin implements ActionPlugin {
     }
 
     private static void checkName(String name) {
-        if (!name.matches("[a-zA-Z0-9_-]{1,32}")) {
-            throw new IllegalArgumentException("plimsoll.app is \"" + name + "\"; write 1 to 32 of a-z A-Z 0-9 _ -");
+        try {
+            Plimsoll.of(name);
+        } catch (IllegalArgumentException e) {
+            throw new IllegalArgumentException("plimsoll.app: " + e.getMessage(), e);
         }
     }
 }
