@@ -270,8 +270,13 @@ impl Account {
                 Some(Waits::Latch(name)) => (self.slots.latch(name), None),
                 Some(Waits::Lock) => match by_victim.get(&backend.pid) {
                     Some(blame) => {
-                        let queue = blame.queues.is_some();
-                        let resource = self.slots.lock(blame.object, queue, blame.culprit);
+                        let has = backends.get(&blame.culprit);
+                        // Who commits gives it back as soon as the disk has the log, so what is waited for is that.
+                        let resource = if has.is_some_and(|has| has.waits == Some(Waits::Wal)) {
+                            slots::WAL
+                        } else {
+                            self.slots.lock(blame.object, blame.queues.is_some(), blame.culprit)
+                        };
                         (resource, Some(blame.since.unwrap_or(look.server)))
                     }
                     None => continue,

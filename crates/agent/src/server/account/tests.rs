@@ -261,6 +261,22 @@ fn who_waits_for_a_lock_is_blamed_for_nothing_else() {
 }
 
 #[test]
+fn who_waits_for_what_is_given_back_once_the_log_is_written_waits_for_the_log() {
+    let mut server = Server::default();
+    let mut look = |at_ms, holder_waits| {
+        let holder = Backend { waits: holder_waits, writes: true, ..client(1, State::Active, 0) };
+        let scene = server.look(at_ms, &[holder, waits(client(2, State::Active, 500))], &[blame(2, 1, 500)]);
+        let lost_ms = |resource: &Resource| resource.delay_ns / 1_000_000;
+        let rows = scene.uses.iter().find(|used| used.held > 0).expect("it has them").resource;
+        [rows, slots::WAL].map(|resource| lost_ms(&scene.resources[resource as usize]))
+    };
+    look(1_000, None);
+    assert_eq!(look(1_100, None), [100, 0]);
+    assert_eq!(look(1_200, Some(Waits::Wal)), [0, 200], "both of them");
+    assert_eq!(look(1_300, Some(Waits::DataFiles)), [100, 0], "it goes on with what it does");
+}
+
+#[test]
 fn what_a_server_measures_itself_is_taken_as_it_is() {
     let mut server = Server::default();
     let workers = Resource { delay_ns: 3, use_ns: 5, ended: 1, ..Resource::quiet(Kind::Queue, 4) };
