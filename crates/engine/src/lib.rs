@@ -24,6 +24,7 @@ mod incident;
 pub mod ledger;
 pub mod record;
 mod retry;
+pub mod slice;
 pub mod source;
 pub mod standstill;
 pub mod status;
