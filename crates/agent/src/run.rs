@@ -48,9 +48,7 @@ pub fn run(options: Options) -> Result<(), String> {
     let (events, writer) = Events::open(path.as_deref())?;
     let recorder = record.map(|path| Recorder::create(&path)).transpose()?;
     // It looks when it means to, also where all processors are taken.
-    if let Err(error) = slice::shortest() {
-        log::debug!(error:%; "no shorter slice");
-    }
+    slice::shorten();
     // One thread: the agent shall cost the host as little as can be, and a look is mostly waiting.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -5,44 +5,36 @@
 //! to do at a time. It takes no right, and Linux 6.12; older ones take no notice.
 
 use std::io;
+use std::mem::MaybeUninit;
 
 /// The shortest that the kernel grants, in ns.
 const SHORTEST_NS: u64 = 100_000;
 
-/// What `sched_getattr` fills and `sched_setattr` reads: the first version of its structure.
-#[repr(C)]
-#[derive(Default)]
-struct Attributes {
-    size: u32,
-    policy: i32,
-    flags: u64,
-    nice: i32,
-    priority: u32,
-    runtime: u64,
-    deadline: u64,
-    period: u64,
+/// Asks for the shortest slice for the calling thread, and for those that it starts. One of another policy than the usual ones stays as it is; where the
+/// kernel refuses, as in a sandbox, all go on as they are.
+pub fn shorten() {
+    if let Err(error) = shortest() {
+        log::debug!(error:%; "no shorter slice");
+    }
 }
 
-/// Asks for the shortest slice for the calling thread, and for those that it starts. One of another policy than the usual ones stays as it is.
-///
-/// # Errors
-/// What the kernel says; in a sandbox, that this is forbidden.
-pub fn shortest() -> io::Result<()> {
+fn shortest() -> io::Result<()> {
     let mut attributes = of_this_thread()?;
-    if ![libc::SCHED_OTHER, libc::SCHED_BATCH].contains(&attributes.policy) {
+    if ![libc::SCHED_OTHER, libc::SCHED_BATCH].contains(&(attributes.sched_policy as i32)) {
         return Ok(());
     }
-    attributes.runtime = SHORTEST_NS;
+    attributes.sched_runtime = SHORTEST_NS;
     // SAFETY: the kernel reads as many bytes as the structure says that it has; it outlives the call. The C libraries have no wrapper.
     check(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) })
 }
 
-fn of_this_thread() -> io::Result<Attributes> {
-    let mut attributes = Attributes::default();
-    let size = size_of::<Attributes>();
+fn of_this_thread() -> io::Result<libc::sched_attr> {
+    let mut attributes = MaybeUninit::<libc::sched_attr>::zeroed();
+    let size = size_of::<libc::sched_attr>();
     // SAFETY: the kernel writes `size` bytes at most to a structure of that size, which outlives the call.
-    check(unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) })?;
-    Ok(attributes)
+    check(unsafe { libc::syscall(libc::SYS_sched_getattr, 0, attributes.as_mut_ptr(), size, 0) })?;
+    // SAFETY: it holds whole numbers alone, of which zeros are some.
+    Ok(unsafe { attributes.assume_init() })
 }
 
 fn check(result: libc::c_long) -> io::Result<()> {
@@ -58,10 +50,11 @@ mod tests {
         let before = of_this_thread().unwrap();
         shortest().unwrap();
         let after = of_this_thread().unwrap();
-        assert_eq!((after.policy, after.nice, after.flags), (before.policy, before.nice, before.flags));
+        let as_before = |of: &libc::sched_attr| (of.sched_policy, of.sched_nice, of.sched_flags);
+        assert_eq!(as_before(&after), as_before(&before));
         // A kernel that knows no slices tells none.
-        assert!([0, SHORTEST_NS].contains(&after.runtime), "{}", after.runtime);
-        let of_another = std::thread::spawn(|| of_this_thread().unwrap().runtime).join().unwrap();
-        assert_eq!(of_another, after.runtime, "it is handed down");
+        assert!([0, SHORTEST_NS].contains(&after.sched_runtime), "{}", after.sched_runtime);
+        let of_another = std::thread::spawn(|| of_this_thread().unwrap().sched_runtime).join().unwrap();
+        assert_eq!(of_another, after.sched_runtime, "it is handed down");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::mem::MaybeUninit;
 
 use plimsoll_cpufutures::{CpuSet, Policy};
 use rustix::process::Pid;
@@ -14,34 +15,22 @@ const MOST_SETS: usize = 256;
 /// The kernel's sets that are remembered, several of which may be one of those.
 const MOST_KNOWN: usize = 1_024;
 
-/// What `sched_getattr` fills: the first version of its structure.
-#[repr(C)]
-#[derive(Default)]
-struct Attributes {
-    size: u32,
-    policy: u32,
-    flags: u64,
-    nice: i32,
-    priority: u32,
-    runtime: u64,
-    deadline: u64,
-    period: u64,
-}
-
 /// Policy and nice value of a thread.
 ///
 /// # Errors
 /// `ESRCH` where it is gone.
 pub fn policy(tid: u32) -> io::Result<(Policy, i8)> {
-    let mut attributes = Attributes::default();
-    let size = size_of::<Attributes>();
+    let mut attributes = MaybeUninit::<libc::sched_attr>::zeroed();
+    let size = size_of::<libc::sched_attr>();
     // SAFETY: the kernel writes `size` bytes at most to a structure of that size, which outlives the call. It has no wrapper in the C
     // libraries, of which some answer `sched_getscheduler` with ENOSYS.
-    let result = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &raw mut attributes, size, 0) };
+    let result = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, attributes.as_mut_ptr(), size, 0) };
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok((parse::policy(attributes.policy), attributes.nice.clamp(-20, 19) as i8))
+    // SAFETY: it holds whole numbers alone, of which zeros are some.
+    let attributes = unsafe { attributes.assume_init() };
+    Ok((parse::policy(attributes.sched_policy), attributes.sched_nice.clamp(-20, 19) as i8))
 }
 
 /// Sets of CPUs by number, the first of them that of all which are on line.
