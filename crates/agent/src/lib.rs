@@ -30,4 +30,4 @@ mod verify;
 mod workers;
 
 // What watches, and what tells: the same here and within an application.
-use plimsoll_engine::{clock, ease, event, events, host, record, slice, source, status, watch};
+use plimsoll_engine::{clock, ease, event, events, host, record, source, status, watch};

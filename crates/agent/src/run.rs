@@ -17,7 +17,6 @@ use crate::admin::Admin;
 use crate::events::Events;
 use crate::herald;
 use crate::record::Recorder;
-use crate::slice;
 use crate::status::Board;
 use crate::targets::{self, Targets};
 use crate::watch::Outlets;
@@ -47,8 +46,6 @@ pub fn run(options: Options) -> Result<(), String> {
     let path = events.or_else(|| config.agent.events.clone());
     let (events, writer) = Events::open(path.as_deref())?;
     let recorder = record.map(|path| Recorder::create(&path)).transpose()?;
-    // It looks when it means to, also where all processors are taken.
-    slice::shorten();
     // One thread: the agent shall cost the host as little as can be, and a look is mostly waiting.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -24,7 +24,6 @@ mod incident;
 pub mod ledger;
 pub mod record;
 mod retry;
-pub mod slice;
 pub mod source;
 pub mod standstill;
 pub mod status;

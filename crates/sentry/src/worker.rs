@@ -8,7 +8,6 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use plimsoll_core::{Nanos, config};
-use plimsoll_engine::slice;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::JoinSet;
@@ -53,8 +52,6 @@ pub fn threads(config: &config::Sentry) -> usize {
 pub fn run(setup: WorkerSetup) -> Result<(), String> {
     let WorkerSetup { listeners, shared, seed, ready } = setup;
     assert_eq!(listeners.len(), shared.stats.threads.len(), "one list of listeners a thread");
-    // Requests do not wait in here for a server that computes on the same host.
-    slice::shorten();
     let mut lists = listeners.into_iter().enumerate();
     let Some((_, first)) = lists.next() else { return Ok(()) };
     let mut others = Vec::new();
