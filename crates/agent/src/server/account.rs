@@ -190,8 +190,9 @@ impl Account {
             used(slots::DATA, known.data_ns, data);
             used(slots::WAL, known.wal_ns, wal);
         }
+        let waited_ns = known.waited_ns;
         for held in held {
-            let held_ns = held.since_ns(look, backend);
+            let held_ns = held.since_ns(look, backend, waited_ns);
             let task = Use {
                 task: index,
                 resource: held.resource,
@@ -310,8 +311,9 @@ impl Account {
         let backends: HashMap<Pid, &Backend> = look.backends.iter().map(|b| (b.pid, b)).collect();
         for (&pid, held) in culprits {
             let Some(backend) = backends.get(&pid) else { continue };
+            let waited_ns = self.known.get(&pid).map_or(0, |known| known.waited_ns);
             for held in held {
-                let held_ns = held.since_ns(look, backend);
+                let held_ns = held.since_ns(look, backend, waited_ns);
                 let resource = &mut scene.resources[held.resource as usize];
                 resource.use_ns += elapsed.0.min(held_ns);
                 let is_new = self.held.get(&held.resource).is_none_or(|&(before, _)| before != pid);

@@ -22,13 +22,17 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// For how long: a lock since its transaction began, at most; a place in a queue since it was taken.
-    pub(super) fn since_ns(&self, look: &Look<'_>, backend: &Backend) -> u64 {
-        let since = match self.queues {
-            Some(since) => since.unwrap_or(look.server),
-            None => backend.xact.unwrap_or_else(|| backend.since()),
+    /// For how long of its own will: a lock since its transaction began, at most, without the time for which it waited for a lock itself,
+    /// which may have been this one; a place in a queue since it was taken.
+    pub(super) fn since_ns(&self, look: &Look<'_>, backend: &Backend, waited_ns: u64) -> u64 {
+        let held_ns = match self.queues {
+            Some(since) => look.server.since_ns(since.unwrap_or(look.server)),
+            None => {
+                let since = backend.xact.unwrap_or_else(|| backend.since());
+                look.server.since_ns(since).saturating_sub(waited_ns)
+            }
         };
-        look.server.since_ns(since).max(1)
+        held_ns.max(1)
     }
 }
 

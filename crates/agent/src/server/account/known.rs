@@ -2,7 +2,7 @@
 
 use crate::host::Counters;
 
-use super::super::backend::{Backend, State};
+use super::super::backend::{Backend, State, Waits};
 use super::super::chains::Pid;
 use super::super::stamp::Stamp;
 use super::held::Held;
@@ -35,6 +35,9 @@ pub struct Known {
     pub(super) ran_ns: u64,
     pub(super) data_ns: u64,
     pub(super) wal_ns: u64,
+    /// For how long it has waited for locks, and whether it did at the last look.
+    pub(super) waited_ns: u64,
+    waits: bool,
     /// The look at which it was last seen.
     pub(super) look: u64,
 }
@@ -54,6 +57,8 @@ impl Known {
             ran_ns: 0,
             data_ns: 0,
             wal_ns: 0,
+            waited_ns: 0,
+            waits: false,
             look: 0,
         }
     }
@@ -73,6 +78,15 @@ impl Known {
             self.ran_ns = 0;
         }
         self.ran_ns = self.ran_ns.saturating_add(ran_ns(look, backend, elapsed));
+        let waits = backend.waits == Some(Waits::Lock);
+        let waited_ns = match (self.waits, waits) {
+            (false, false) => 0,
+            (false, true) => waits_ns(look, backend).unwrap_or(elapsed.0),
+            // It may have got it just now: nobody is blamed for what he may not have had.
+            (true, _) => elapsed.0,
+        };
+        self.waited_ns = self.waited_ns.saturating_add(waited_ns);
+        self.waits = waits;
         self.backend = backend.clone();
         let says = look.progress.get(&backend.pid).copied();
         self.progress = says.or_else(|| self.expected(look));
@@ -88,6 +102,12 @@ impl Known {
         let expected_ns = (look.expected_ns)(&self.backend).filter(|_| active)?;
         (self.ran_ns < expected_ns).then_some((self.ran_ns, expected_ns))
     }
+}
+
+/// For how long it has waited for a lock by now, where it is known who has that.
+fn waits_ns(look: &Look<'_>, backend: &Backend) -> Option<u64> {
+    let blame = look.blames.iter().find(|blame| blame.victim == backend.pid)?;
+    Some(look.server.since_ns(blame.since?))
 }
 
 /// For how long a statement ran since the last look. A plan says how long a leader takes; its workers do their part beside it.

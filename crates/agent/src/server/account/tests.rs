@@ -118,6 +118,28 @@ fn who_holds_up_others_holds_what_they_wait_for() {
 }
 
 #[test]
+fn who_waited_for_it_has_not_had_it_meanwhile() {
+    let mut server = Server::default();
+    let hog = client(1, State::Active, 0);
+    let next = client(2, State::Active, 800);
+    let last = waits(client(3, State::Active, 900));
+    let held_ns = |scene: &Scene| scene.uses.iter().map(|used| used.held_ns).max();
+    let ahead = [hog, waits(next.clone()), last.clone()];
+    server.look(1_000, &ahead, &[blame(2, 1, 820), blame(3, 1, 900)]);
+    server.look(1_050, &ahead, &[blame(2, 1, 820), blame(3, 1, 900)]);
+    // It has had it for 20 ms, or not at all: it was not seen getting it.
+    let backends = [next.clone(), last.clone()];
+    let scene = server.look(1_070, &backends, &[blame(3, 2, 900)]);
+    assert_eq!(held_ns(&scene), Some(20_000_000), "what it did before it waited is its own");
+    let scene = server.look(1_370, &backends, &[blame(3, 2, 900)]);
+    assert_eq!(held_ns(&scene), Some(320_000_000));
+    // Its next transaction is another.
+    let again = client(2, State::Active, 1_380);
+    let scene = server.look(1_400, &[again, last], &[blame(3, 2, 900)]);
+    assert_eq!(held_ns(&scene), Some(20_000_000));
+}
+
+#[test]
 fn an_idle_session_is_a_task_only_where_it_holds_up_somebody() {
     let mut server = Server::default();
     let idle = client(1, State::InTransaction, 0);
