@@ -113,7 +113,7 @@ fn interrupted(cases: &[(&str, Signal, Option<i32>)]) {
         // One that is killed can neither remove its files nor wait for who is to end.
         let killed = signal == Signal::KILL;
         assert!(files.is_empty() || killed, "{files:?}");
-        let looks = if killed { 1_200 } else { 100 };
+        let looks = if killed { 400 } else { 100 };
         #[allow(clippy::disallowed_methods)] // waits for processes that are not its children
         for _ in 0..looks {
             if started_with(temporary.path()).is_empty() {
